@@ -1,0 +1,28 @@
+"""Consistent hashing: which node owns a key, and exactly which key ranges a change moves."""
+
+from ringhash.errors import (
+    DuplicateNodeError,
+    EmptyRingError,
+    RinghashError,
+    StalePlanError,
+    UnknownNodeError,
+)
+from ringhash.node import Node
+from ringhash.plan import KeyRange, Move, Plan
+from ringhash.ring import Balance, Ring
+from ringhash.router import Router
+
+__all__ = [
+    "Balance",
+    "DuplicateNodeError",
+    "EmptyRingError",
+    "KeyRange",
+    "Move",
+    "Node",
+    "Plan",
+    "Ring",
+    "RinghashError",
+    "Router",
+    "StalePlanError",
+    "UnknownNodeError",
+]

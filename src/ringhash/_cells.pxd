@@ -1,0 +1,184 @@
+"""The points of a ring in memory, and the index that answers a lookup with one cache line.
+
+    points   uint32, sorted           owners   uint16 (uint32 from 65,536 nodes on)
+    +----+----+----+----+----+--      +----+----+----+----+----+--
+    |  3 | 17 | 17 | 90 | ...         |  0 |  2 |  5 |  0 | ...
+    +----+----+----+----+----+--      +----+----+----+----+----+--
+
+The 2^32 positions are cut into `buckets` equal parts of 13 points on average. A bucket has a cell:
+
+    a position p:   p * buckets = bucket : 32 bits | rest : 16 bits | 16 bits not kept
+    a cell:         16 rests (sorted, 2 bytes each) | 16 owners; 64 bytes, one cache line
+
+A lookup counts the rests below its own, and that count is the place of its owner in the same line:
+no loop, no branch to mispredict, one line loaded. Places behind the last point of a bucket hold the
+greatest rest and the owner of the next point, so that a key behind the last point is answered too.
+Two cases cannot be told from the cell alone and take a binary search: an equal rest (16 bits were
+dropped, about 1 key in 10,000), and a key behind 16 points of a bucket that has more (about 1 in
+25). `starts` has the index of the first point of every eighth bucket, so that this search looks at
+about 100 points.
+"""
+from libc.stdint cimport int16_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cdef extern from *:
+    """
+    #if !defined(RINGHASH_PORTABLE) && (defined(__SSE2__) || defined(_M_X64))
+    #include <emmintrin.h>
+    #define RINGHASH_SSE2 1
+    #endif
+    #if defined(_MSC_VER) && !defined(__clang__)
+    #include <intrin.h>
+    #define RINGHASH_RARE(x) (x)
+    #define RINGHASH_PREFETCH(p)
+    #else
+    #define RINGHASH_RARE(x) __builtin_expect(!!(x), 0)
+    #define RINGHASH_PREFETCH(p) __builtin_prefetch(p)
+    #endif
+
+    /* How many of the 16 sorted rests are below `rest`. */
+    static inline unsigned ringhash_count_below(const int16_t *rests, int16_t rest) {
+    #ifdef RINGHASH_SSE2
+        __m128i key = _mm_set1_epi16(rest);
+        __m128i low = _mm_cmplt_epi16(_mm_load_si128((const __m128i *)rests), key);
+        __m128i high = _mm_cmplt_epi16(_mm_load_si128((const __m128i *)rests + 1), key);
+        unsigned not_below = ~(unsigned)_mm_movemask_epi8(_mm_packs_epi16(low, high));
+    #if defined(_MSC_VER) && !defined(__clang__)
+        unsigned long first;
+        _BitScanForward(&first, not_below);
+        return (unsigned)first;
+    #else
+        return (unsigned)__builtin_ctz(not_below);
+    #endif
+    #else
+        unsigned count = 0;
+        for (int i = 0; i < 16; i++) count += rests[i] < rest;
+        return count;
+    #endif
+    }
+    """
+    unsigned int count_below "ringhash_count_below"(const int16_t*, int16_t) noexcept nogil
+    bint rare "RINGHASH_RARE"(bint) noexcept nogil
+    void prefetch "RINGHASH_PREFETCH"(const void*) noexcept nogil
+
+cdef enum:
+    LOAD = 13            # points a bucket when the cells are made anew
+    LEAST_LOAD = 11      # a changed ring keeps its buckets while their load is between these two
+    MOST_LOAD = 14
+    CELL_POINTS = 16
+    RESTS_SIZE = 32      # bytes of the 16 rests, before the owners of a cell
+    BUCKETS_A_START = 8
+    NARROW_NODES = 65536
+
+cdef struct Points:
+    Py_ssize_t size
+    uint32_t* positions
+    uint8_t* owners       # uint16_t or uint32_t, by `wide`
+    bint wide
+    uint64_t buckets      # at least 1
+    uint8_t* cells
+    size_t cell_size      # 64, or 96 when wide
+    uint32_t* starts
+
+cdef inline uint32_t owner_at(const Points* at, Py_ssize_t i) noexcept nogil:
+    if at.wide:
+        return (<uint32_t*>at.owners)[i]
+    return (<uint16_t*>at.owners)[i]
+
+cdef inline void set_owner(uint8_t* owners, bint wide, Py_ssize_t i,
+                           uint32_t owner) noexcept nogil:
+    if wide:
+        (<uint32_t*>owners)[i] = owner
+    else:
+        (<uint16_t*>owners)[i] = <uint16_t>owner
+
+cdef inline uint64_t bucket_of(const Points* at, uint32_t position) noexcept nogil:
+    return (position * at.buckets) >> 32
+
+cdef inline int16_t rest_of(const Points* at, uint32_t position) noexcept nogil:
+    """The 16 bits after the bucket, shifted to be compared as a signed number."""
+    return <int16_t>(<uint16_t>((position * at.buckets) >> 16) ^ 0x8000u)
+
+cdef inline Py_ssize_t starts_size(uint64_t buckets) noexcept nogil:
+    return <Py_ssize_t>((buckets + BUCKETS_A_START - 1) // BUCKETS_A_START) + 1
+
+cdef inline Py_ssize_t lower_bound(const Points* at, uint32_t position) noexcept nogil:
+    """The index of the first point at or after `position`; `size` when there is none."""
+    cdef uint64_t window = bucket_of(at, position) // BUCKETS_A_START
+    cdef Py_ssize_t low = at.starts[window]
+    cdef Py_ssize_t count = at.starts[window + 1] - low
+    cdef Py_ssize_t half
+    while count > 0:
+        half = count >> 1
+        if at.positions[low + half] < position:
+            low += half + 1
+            count -= half + 1
+        else:
+            count = half
+    return low
+
+cdef inline Py_ssize_t advance(const Points* at, Py_ssize_t i, uint32_t position) noexcept nogil:
+    """As `lower_bound`, when the answer is at or after `i` and probably close."""
+    cdef int step
+    for step in range(8):
+        if i >= at.size or at.positions[i] >= position:
+            return i
+        i += 1
+    return lower_bound(at, position)
+
+cdef inline uint32_t owner_from(const Points* at, Py_ssize_t i) noexcept nogil:
+    """The owner of the first point from index `i` on, round the ring."""
+    return owner_at(at, i if i < at.size else 0)
+
+cdef inline uint32_t find(const Points* at, uint32_t position) noexcept nogil:
+    """The index of the node that owns `position`. The ring must not be empty."""
+    cdef uint64_t scaled = position * at.buckets
+    cdef const uint8_t* cell = at.cells + (scaled >> 32) * at.cell_size
+    cdef const int16_t* rests = <const int16_t*>cell
+    cdef int16_t rest = <int16_t>(<uint16_t>(scaled >> 16) ^ 0x8000u)
+    cdef unsigned int place = count_below(rests, rest)
+    # With place 16 this reads the first owner: a wrong answer, not a wrong address.
+    if rare(place == CELL_POINTS or rests[place] == rest):
+        return owner_from(at, lower_bound(at, position))
+    if at.wide:
+        return (<const uint32_t*>(cell + RESTS_SIZE))[place]
+    return (<const uint16_t*>(cell + RESTS_SIZE))[place]
+
+cdef inline void prefetch_cell(const Points* at, uint32_t position) noexcept nogil:
+    prefetch(at.cells + ((position * at.buckets) >> 32) * at.cell_size)
+
+cdef inline Py_ssize_t fill_cell(Points* at, uint64_t bucket, Py_ssize_t i) noexcept nogil:
+    """Write the cell of `bucket`, whose first point is `i`; return the next bucket's first."""
+    cdef uint8_t* cell = at.cells + bucket * at.cell_size
+    cdef int16_t* rests = <int16_t*>cell
+    cdef uint8_t* owners = cell + RESTS_SIZE
+    cdef int place = 0
+    cdef uint32_t after
+    while i < at.size and bucket_of(at, at.positions[i]) == bucket:
+        if place < CELL_POINTS:
+            rests[place] = rest_of(at, at.positions[i])
+            set_owner(owners, at.wide, place, owner_at(at, i))
+            place += 1
+        i += 1
+    if place < CELL_POINTS:
+        after = owner_from(at, i)
+        while place < CELL_POINTS:
+            rests[place] = 0x7FFF
+            set_owner(owners, at.wide, place, after)
+            place += 1
+    return i
+
+cdef inline void fill_cells(Points* at) noexcept nogil:
+    cdef uint64_t bucket
+    cdef Py_ssize_t i = 0
+    if at.size == 0:
+        at.starts[0] = at.starts[1] = 0
+        return
+    for bucket in range(at.buckets):
+        if bucket % BUCKETS_A_START == 0:
+            at.starts[bucket // BUCKETS_A_START] = <uint32_t>i
+        i = fill_cell(at, bucket, i)
+    at.starts[starts_size(at.buckets) - 1] = <uint32_t>i
+
+cdef inline Py_ssize_t first_in_bucket(const Points* at, uint64_t bucket) noexcept nogil:
+    return lower_bound(at, <uint32_t>(((bucket << 32) + at.buckets - 1) // at.buckets))

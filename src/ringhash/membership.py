@@ -1,0 +1,105 @@
+"""Which changes of the members are allowed, and what each does to one node."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+
+from ringhash.errors import DuplicateNodeError, UnknownNodeError
+from ringhash.node import Node, nodes_from, plain_type, weight_from
+from ringhash.plan import NodeChange
+
+__all__ = ["changed", "changes_between", "changes_for", "find_name"]
+
+Adds = Iterable[str | Node] | Mapping[str, float]
+
+
+def find_name(names: tuple[str, ...], name: object) -> int:
+    """Return the index of `name`, or raise `UnknownNodeError`. O(log nodes)."""
+    if not isinstance(name, str):
+        raise TypeError(f"a node is named by a str, not {plain_type(name)}")
+    index = bisect_left(names, name)
+    if index == len(names) or names[index] != name:
+        few = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
+        raise UnknownNodeError(f"there is no node {name!r}; the nodes are {few or 'none'}")
+    return index
+
+
+def changes_for(
+    names: tuple[str, ...],
+    nodes: tuple[Node, ...],
+    add: Adds = (),
+    remove: Iterable[str] = (),
+    reweight: Mapping[str, float] | None = None,
+) -> tuple[NodeChange, ...]:
+    """Return what the request does to each node, in order of names; a no-op does nothing.
+
+    A name that is both removed and added is replaced, for instance to change its zone.
+
+    Raises:
+        DuplicateNodeError: A node to add is there already, or is added twice.
+        UnknownNodeError: A node to remove or reweight is not there.
+        TypeError, ValueError: The request is malformed; nothing was changed.
+    """
+    if isinstance(remove, (str, bytes)) or not isinstance(remove, Iterable):
+        raise TypeError(f"remove must be an iterable of names, not {plain_type(remove)}")
+    changes: dict[str, NodeChange] = {}
+    for name in remove:
+        node = nodes[find_name(names, name)]
+        if node.name in changes:
+            raise ValueError(f"the node {name!r} is removed twice")
+        changes[node.name] = NodeChange(node, None)
+    for new in nodes_from(add, "add"):
+        change = changes.get(new.name)
+        if change is None:
+            index = bisect_left(names, new.name)
+            if index < len(names) and names[index] == new.name:
+                raise DuplicateNodeError(
+                    f"the node {new.name!r} is there already; to change its weight, reweight it"
+                )
+            changes[new.name] = NodeChange(None, new)
+        elif change.after is None:
+            changes[new.name] = NodeChange(change.before, new)
+        else:
+            raise DuplicateNodeError(f"the node {new.name!r} is added twice")
+    if reweight is not None and not isinstance(reweight, Mapping):
+        raise TypeError(
+            f"reweight must be a mapping of names to weights, not {plain_type(reweight)}"
+        )
+    for name, weight in (reweight or {}).items():
+        node = nodes[find_name(names, name)]
+        if node.name in changes:
+            raise ValueError(f"the node {name!r} is reweighted and also removed or added")
+        changes[node.name] = NodeChange(node, Node(node.name, weight_from(weight), node.zone))
+    return tuple(changes[name] for name in sorted(changes) if _matters(changes[name]))
+
+
+def changes_between(before: tuple[Node, ...], after: tuple[Node, ...]) -> tuple[NodeChange, ...]:
+    """Return what became of each node between two memberships, in order of names. O(nodes)."""
+    old = {node.name: node for node in before}
+    new = {node.name: node for node in after}
+    pairs = (NodeChange(old.get(name), new.get(name)) for name in sorted(old.keys() | new.keys()))
+    return tuple(filter(_matters, pairs))
+
+
+def changed(
+    names: tuple[str, ...], nodes: tuple[Node, ...], changes: Iterable[NodeChange]
+) -> tuple[tuple[int, NodeChange], ...]:
+    """Return each change with the index of its node, or of the place where it comes in.
+
+    Raises:
+        ValueError: The nodes are not what a change says they were.
+    """
+    found = []
+    for change in changes:
+        name = (change.before or change.after).name  # type: ignore[union-attr]
+        index = bisect_left(names, name)
+        here = nodes[index] if index < len(names) and names[index] == name else None
+        if here != change.before:
+            raise ValueError(f"the change expects {change.before!r}, and the ring has {here!r}")
+        found.append((index, change))
+    return tuple(found)
+
+
+def _matters(change: NodeChange) -> bool:
+    return change.before != change.after
