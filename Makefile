@@ -1,0 +1,93 @@
+# Needs make, a C compiler, and Python 3.11 or newer with venv and headers. The rest is set up in .venv.
+#
+#   make test PYTHON=python3.13             with another Python (after `make clean`)
+#   make test PYTEST_ARGS="-k plan"         a part of the tests
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+CORE := $(wildcard src/ringhash/*.pyx src/ringhash/*.pxd) setup.py pyproject.toml
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format types build bench asan valgrind clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Stamps: what they depend on is newer only when there is something to do again.
+
+$(VENV)/.made:
+	sh .ci/make-venv "$(PYTHON)" $(VENV)
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.made $(CORE)
+	$(BIN)/python -m pip install --quiet --editable ".[cli]" --group test
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.made pyproject.toml
+	$(BIN)/python -m pip install --quiet --group lint
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --editable ".[cli,bench]" --group bench
+	@touch $@
+
+demo: $(VENV)/.core ## Route a year of real flights, then change the cluster
+	$(BIN)/python examples/flights_demo.py
+
+test: $(VENV)/.core ## The tests. PYTEST_ARGS="-k plan" narrows them
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.lint ## The style of Python, Cython and workflow files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint src
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --offline --config .ci/zizmor.yml .github/workflows
+
+format: $(VENV)/.lint ## Rewrite the Python files in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.core $(VENV)/.lint ## Static types, and the stub against the built core
+	$(BIN)/mypy --strict src $(wildcard tests/typing_check.py)
+	$(BIN)/python -m mypy.stubtest ringhash._core --mypy-config-file pyproject.toml
+
+build: $(VENV)/.lint ## The sdist, and this machine's wheel made from it, in dist/
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python .ci/check_dists.py dist/*
+	$(BIN)/twine check --strict dist/*
+
+bench: $(VENV)/.bench ## The benchmarks. BENCH_ARGS are theirs
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+# AddressSanitizer needs gcc with its libasan (part of Debian's gcc), or clang: then say
+# ASAN_RUNTIME=/path/to/libclang_rt.asan.so CC=clang. Python itself is not built for it, so the runtime is
+# preloaded and leaks are not looked for. Its own environment: the core of `make test` stays as it is.
+CC ?= cc
+ASAN_RUNTIME ?= $(shell $(CC) -print-file-name=libasan.so) $(shell $(CC) -print-file-name=libstdc++.so)
+
+$(VENV)-asan/.made:
+	sh .ci/make-venv "$(PYTHON)" $(VENV)-asan
+	@touch $@
+
+asan: $(VENV)-asan/.made ## The core's tests under AddressSanitizer (needs libasan)
+	RINGHASH_SANITIZE=address $(VENV)-asan/bin/python -m pip install --quiet ".[cli]" --group test
+	LD_PRELOAD="$(ASAN_RUNTIME)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+		$(VENV)-asan/bin/python -m pytest tests -m core -p no:cacheprovider $(PYTEST_ARGS)
+
+# valgrind needs Debian's valgrind (and libc6-dbg). PYTHONMALLOC=malloc lets it see every block of Python's.
+# About fifty times slower: narrow it with PYTEST_ARGS.
+valgrind: $(VENV)/.core ## The core's tests under valgrind (needs valgrind)
+	PYTHONMALLOC=malloc valgrind --quiet --suppressions=.ci/valgrind.supp --error-exitcode=99 --leak-check=no \
+		$(BIN)/python -m pytest tests -m core -p no:cacheprovider $(PYTEST_ARGS)
+
+clean: ## Take away all that was built or installed here
+	rm -rf .venv .venv-asan build dist wheelhouse src/*.egg-info src/ringhash/*.so
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

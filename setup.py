@@ -1,0 +1,53 @@
+"""The compiled core, ringhash._core. Everything else about the package is in pyproject.toml."""
+
+import os
+from pathlib import Path
+from typing import ClassVar
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+# RINGHASH_SANITIZE=address builds the core for AddressSanitizer: see `make asan`.
+SANITIZE = os.environ.get("RINGHASH_SANITIZE", "")
+SANITIZE_FLAGS = [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer", "-g"] if SANITIZE else []
+
+
+class BuildCore(build_ext):
+    """Chooses the flags once the compiler is known. Nothing machine-specific: a wheel runs everywhere."""
+
+    compile_args: ClassVar = {"msvc": ["/O2"]}
+
+    def build_extensions(self):
+        for extension in self.extensions:
+            extension.extra_compile_args = self.compile_args.get(
+                self.compiler.compiler_type, ["-O3", *SANITIZE_FLAGS]
+            )
+            extension.extra_link_args = SANITIZE_FLAGS
+        super().build_extensions()
+
+
+core = Extension(
+    "ringhash._core",
+    ["src/ringhash/_core.pyx"],
+    depends=[path.as_posix() for path in sorted(Path("src/ringhash").glob("*.pxd"))],
+)
+
+setup(
+    ext_modules=cythonize(
+        [core],
+        build_dir="build",
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": False,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": False,
+            "embedsignature": False,
+            "freethreading_compatible": True,
+        },
+    ),
+    cmdclass={"build_ext": BuildCore},
+    # Objects with and without a sanitizer must never be mixed.
+    options={"build": {"build_base": f"build/{SANITIZE}"}} if SANITIZE else {},
+)
