@@ -33,7 +33,9 @@ def mutant(module: ModuleType, **changes: str) -> Any:
     source = path.read_text()
     texts = list(changes.values())
     for old, new in zip(texts[::2], texts[1::2], strict=True):
-        assert source.count(old) == 1, f"the line to take out is not there once, but {source.count(old)} times: {old}"
+        assert source.count(old) == 1, (
+            f"the line to take out is not there once, but {source.count(old)} times: {old}"
+        )
         source = source.replace(old, new)
     spec = importlib.util.spec_from_loader(f"{module.__name__}_mutant", loader=None)
     assert spec is not None
@@ -47,7 +49,8 @@ def some_pieces() -> tuple[Piece, ...]:
     """Pieces between a few nodes, some of which share a node and some not."""
     pairs = ["ae", "bf", "ce", "af", "bc"]
     return tuple(
-        Piece(i, source, target, (KeyRange(100 * i, 100 * i + 9),), 0.01) for i, (source, target) in enumerate(pairs)
+        Piece(i, source, target, (KeyRange(100 * i, 100 * i + 9),), 0.01)
+        for i, (source, target) in enumerate(pairs)
     )
 
 
@@ -58,14 +61,20 @@ def all_goes_well(world: World, command: Command) -> bool:
 
 class World:
     def __init__(
-        self, pieces: tuple[Piece, ...], options: Options, module: Any = genuine, written: list[Record] | None = None
+        self,
+        pieces: tuple[Piece, ...],
+        options: Options,
+        module: Any = genuine,
+        written: list[Record] | None = None,
     ) -> None:
         self.pieces, self.options, self.module = pieces, options, module
         self.now = 100.0
         self.disk: list[Record] = [] if written is None else written
         self.serving: dict[int, set[str]] = {p.number: {p.source} - {None} for p in pieces}  # type: ignore[misc]
         self.fence: dict[tuple[int, str], int] = defaultdict(int)
-        self.confirmed: set[tuple[int, str]] = set()  # (piece, node): its stop was confirmed and it was not started since
+        self.confirmed: set[tuple[int, str]] = (
+            set()
+        )  # (piece, node): its stop was confirmed and it was not started since
         self.unanswered: set[tuple[int, str, str | None]] = set()
         self.calls: dict[int, Command] = {}
         self.ghosts: list[Command] = []  # calls of processes that crashed, still on their way
@@ -102,7 +111,9 @@ class World:
             return
         answered = {"STOPPED": {"stop"}, "DONE": {"stop", "start", "prepare", "undo"}}
         answered["UNDONE"] = answered["DONE"]
-        self.unanswered = {key for key in self.unanswered if key[0] != number or key[1] not in answered.get(state, ())}
+        self.unanswered = {
+            key for key in self.unanswered if key[0] != number or key[1] not in answered.get(state, ())
+        }
         if state in UNDER_WAY and number not in self.running:
             lately = [t for t in self.ended if t > self.now - self.options.pause]
             assert len(self.running) + len(lately) < self.options.parallel, "no pause between two pieces"
@@ -198,7 +209,9 @@ class World:
         for nodes in self.serving.values():
             nodes.discard(name)
         for token, command in list(self.calls.items()):
-            if name == (command.piece.target if command.call in ("start", "prepare") else command.piece.source):
+            if name == (
+                command.piece.target if command.call in ("start", "prepare") else command.piece.source
+            ):
                 del self.calls[token]  # nobody is there to answer; an answer that comes all the same is late
                 self.answered.append(token)
         self.guarded(lambda: self.machine.lost(name, self.now))
@@ -236,7 +249,9 @@ class World:
 
     # --- what happens in the end ---
 
-    def finish(self, act: Callable[[World, Command], bool] = all_goes_well, steps: int = 2000) -> list[tuple[Any, ...]]:
+    def finish(
+        self, act: Callable[[World, Command], bool] = all_goes_well, steps: int = 2000
+    ) -> list[tuple[Any, ...]]:
         """Do with every call what `act` does until the machine has settled; return the end."""
         self.turn()
         for _ in range(steps):

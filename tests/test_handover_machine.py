@@ -14,7 +14,14 @@ import pytest
 from handover_world import World, mutant, some_pieces
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from ringhash.errors import HandoverError
 from ringhash.handover import machine as genuine
@@ -75,7 +82,13 @@ class Orders(RuleBasedStateMachine):
     def an_answer_comes_twice(self, data: st.DataObject, ok: bool) -> None:
         token = data.draw(st.sampled_from(self.world.answered))
         world = self.world
-        world.guarded(lambda: world.machine.confirm(token, world.now) if ok else world.machine.fail(token, "again", world.now))
+        world.guarded(
+            lambda: (
+                world.machine.confirm(token, world.now)
+                if ok
+                else world.machine.fail(token, "again", world.now)
+            )
+        )
 
     @precondition(lambda self: self.world.ghosts)
     @rule(data=st.data())
@@ -117,7 +130,11 @@ class Orders(RuleBasedStateMachine):
             for m in (world.machine, again)
         ]
         assert lasting[0] == lasting[1]
-        assert (world.machine.mode, world.machine.gone, world.machine.changes) == (again.mode, again.gone, again.changes)
+        assert (world.machine.mode, world.machine.gone, world.machine.changes) == (
+            again.mode,
+            again.gone,
+            again.changes,
+        )
 
     def teardown(self) -> None:
         """Whatever has happened, from here on all goes well, and everything comes to an end."""
@@ -136,6 +153,7 @@ def test_every_order_of_events() -> None:
 
 
 # --- and with a guarding line taken out ---
+
 
 class Guard(NamedTuple):
     line: str
@@ -165,7 +183,7 @@ GUARDS = {
         "start before|two owners",
     ),
     "a target that may have started is stopped first": Guard(
-        "            if it.state is State.STOPPING:\n                state, call",
+        "            if it.state is State.STOPPING and not it.unsure:\n                state, call",
         "            if True:\n                state, call",
         "two owners|start while",
     ),
@@ -231,7 +249,9 @@ def test_every_order_of_events_finds_a_machine_without(name: str) -> None:
 class Script:
     """What each call does, by (piece, call, whether on the way back), and what a person says when."""
 
-    def __init__(self, acts: dict[tuple[int, str, bool], str], says: dict[int, tuple[str, ...]] | None = None) -> None:
+    def __init__(
+        self, acts: dict[tuple[int, str, bool], str], says: dict[int, tuple[str, ...]] | None = None
+    ) -> None:
         self.acts, self.says = acts, says or {}
 
     def __call__(self, world: World, command: Command) -> bool:
@@ -264,7 +284,9 @@ SCRIPTS = {
     "a start hangs": Script({(2, "start", False): "hang"}),
     "a start fails": Script({(2, "start", False): "fail"}),
     "the way back fails": Script({(1, "start", False): "fail", (1, "stop", True): "fail"}),
-    "a preparation fails, another hangs": Script({(0, "prepare", False): "fail", (3, "prepare", False): "hang"}),
+    "a preparation fails, another hangs": Script(
+        {(0, "prepare", False): "fail", (3, "prepare", False): "hang"}
+    ),
     "an abort": Script({}, {2: ("abort",)}),
     "a reversal": Script({}, {2: ("reverse",)}),
     "a reversal in which a stop hangs and a start fails": Script(
@@ -348,9 +370,10 @@ def test_the_enumeration_finds_a_machine_without(line: str, without: str) -> Non
             crashes_at_every_write(script, Options(1.0, 10.0, tries=2), module)
         except AssertionError:
             found += 1
-    if "stuck" in without:  # the same end with and without a crash: what differs is that end itself
-        ends = [World(PIECES, Options(1.0, 10.0, tries=2), m).finish(SCRIPTS["the way back fails"]) for m in (genuine, module)]
-        found += ends[0] != ends[1]
+    if "stuck" in without:  # the same end with and without a crash: what is wrong is that end
+        with pytest.raises(AssertionError, match="does not serve"):
+            World(PIECES, Options(1.0, 10.0, tries=2), module).finish(SCRIPTS["the way back fails"])
+        found += 1
     assert found
 
 
@@ -375,7 +398,12 @@ def test_a_time_out_keeps_the_piece_and_goes_on() -> None:
 
 def test_a_time_out_can_end_the_handover() -> None:
     world = World(PIECES[:3], Options(timeout=10.0, on_timeout="abort"))
-    assert [state for state, *_ in world.finish(Script({(0, "stop", False): "hang"}))] == ["ABORT", "KEPT", "PENDING", "PENDING"]
+    assert [state for state, *_ in world.finish(Script({(0, "stop", False): "hang"}))] == [
+        "ABORT",
+        "KEPT",
+        "PENDING",
+        "PENDING",
+    ]
 
 
 def test_an_abort_finishes_the_piece_in_hand_and_a_retry_goes_on() -> None:
@@ -442,7 +470,15 @@ def test_a_plan_that_moves_nothing_is_over_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"pause": -1}, {"pause": float("nan")}, {"timeout": 0}, {"on_timeout": "give"}, {"parallel": 0}, {"tries": 0}]
+    "options",
+    [
+        {"pause": -1},
+        {"pause": float("nan")},
+        {"timeout": 0},
+        {"on_timeout": "give"},
+        {"parallel": 0},
+        {"tries": 0},
+    ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):

@@ -3,26 +3,41 @@
 from ringhash.errors import (
     DuplicateNodeError,
     EmptyRingError,
+    GuardError,
+    HandoverError,
+    HandoverRunningError,
+    JournalError,
+    Moved,
     RinghashError,
     StalePlanError,
+    StaleRouterError,
     UnknownNodeError,
 )
+from ringhash.handover import Handover
 from ringhash.node import Node
 from ringhash.plan import KeyRange, Move, Plan
 from ringhash.ring import Balance, Ring
-from ringhash.router import Router
+from ringhash.router import Route, Router
 
 __all__ = [
     "Balance",
     "DuplicateNodeError",
     "EmptyRingError",
+    "GuardError",
+    "Handover",
+    "HandoverError",
+    "HandoverRunningError",
+    "JournalError",
     "KeyRange",
     "Move",
+    "Moved",
     "Node",
     "Plan",
     "Ring",
     "RinghashError",
+    "Route",
     "Router",
     "StalePlanError",
+    "StaleRouterError",
     "UnknownNodeError",
 ]

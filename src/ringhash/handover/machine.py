@@ -148,9 +148,10 @@ class Progress:
     stuck: bool = False  # the way back was not confirmed
     note: str = ""
     token: int = 0
+    unsure: bool = False  # the other side was told to start, and has not confirmed a stop since
     rounds: int = 0  # how often it has begun since it was last handed over
     deadline: float | None = None
-    away: tuple[int, Side] | None = None  # the call that has not come back: its token and heading
+    away: tuple[int, Side, str | None] | None = None  # the call not come back: token, heading, whom
 
     @property
     def under_way(self) -> bool:
@@ -261,15 +262,22 @@ class Machine:
             raise HandoverError(f"record {record.seq} is of piece {record.piece}, which is not there")
         it = self.progress[record.piece]
         holder = Side(record.holder)
-        self.changes += holder is not it.holder
         state = State(record.state)
+        heading = Side(record.heading)
         if state in UNDER_WAY and not it.under_way:
             it.rounds += 1
         elif state in (State.DONE, State.UNDONE):
             it.rounds = 0
+        if holder is not it.holder:
+            self.changes += 1
+            it.unsure = False
+        elif state is State.STARTING and record.call == "start" and heading is not holder:
+            it.unsure = True
+        elif state is State.STOPPED and heading is holder:
+            it.unsure = False
         it.state = state
         it.holder = holder
-        it.heading = Side(record.heading)
+        it.heading = heading
         it.verdict = State(record.verdict) if record.verdict else None
         it.tries = record.tries
         it.stuck = record.stuck
@@ -383,12 +391,16 @@ class Machine:
             return
         self._record(-1, "LOST", note=name)
         for number, it in enumerate(self.progress):
-            if it.under_way and it.call is not None and self._whom(number) == name:
-                it.away = None
-                if it.state is State.STOPPING:
-                    self._stopped(number, now)
-                else:
-                    self._back(number, State.FAILED, f"{name!r} was lost", now)
+            if it.away is not None and it.away[2] == name:
+                it.away = None  # nobody is there to answer
+            if not it.under_way or it.call is None:
+                continue
+            if self._whom(number) != name:
+                self._let_go(number, now)
+            elif it.state is State.STOPPING:
+                self._stopped(number, now)
+            else:
+                self._back(number, State.FAILED, f"{name!r} was lost", now)
 
     # --- the steps ---
 
@@ -468,7 +480,7 @@ class Machine:
             self._end(now)
         elif it.heading is not home:
             # A target that was told nothing needs no stop; one that may have started does: rule 4.
-            if it.state is State.STOPPING:
+            if it.state is State.STOPPING and not it.unsure:
                 state, call = State.STARTING, _UNDO
             else:
                 state, call = State.STOPPING, _STOP
@@ -523,7 +535,7 @@ class Machine:
     def _send(self, number: int, repeat: bool) -> None:
         it = self.progress[number]
         call = it.call or "start"
-        it.away = (it.token, it.heading)
+        it.away = (it.token, it.heading, self._whom(number))
         view = self._view(number, it.heading.other if call == "undo" else it.heading)
         self._out.append(Command(call, replace(view, token=it.token, repeat=repeat), it.token))
 
@@ -535,11 +547,16 @@ class Machine:
                 it.away = None
                 if it.token == token:
                     return number
-                if it.call is not None:  # it waits for the one that has come back now
-                    it.deadline = now + self.options.timeout
-                    self._send(number, True)
+                self._let_go(number, now)
                 return None
         return None
+
+    def _let_go(self, number: int, now: float) -> None:
+        """Make the call that waited for another one of its piece to come back."""
+        it = self.progress[number]
+        if it.call is not None and it.away is None:
+            it.deadline = now + self.options.timeout
+            self._send(number, True)
 
     def _whom(self, number: int) -> str | None:
         """The node that the call of a piece is about."""

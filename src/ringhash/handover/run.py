@@ -413,6 +413,7 @@ class Handover:
                 self._take((what, name, None))
             self._asked = number
             self._journal.forget(number)
+        self._route()
         before = self._machine.written
         commands = self._machine.tick(time.monotonic())
         self._route()
