@@ -21,25 +21,26 @@ from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES, PyBuffer_FillInfo, PyBuffer_Release,
     PyObject_GetBuffer,
 )
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_GET_SIZE
-from cpython.list cimport PyList_New, PyList_SET_ITEM
-from cpython.long cimport PyLong_AsUnsignedLongLong, PyLong_Check, PyLong_CheckExact
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
+from cpython.long cimport PyLong_AsUnsignedLongLong, PyLong_Check
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from cpython.unicode cimport PyUnicode_Check, PyUnicode_CheckExact, PyUnicode_Compare
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
+from cpython.unicode cimport PyUnicode_Check, PyUnicode_Compare
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memchr
 
 from ringhash._cells cimport (
-    LEAST_LOAD, LOAD, MOST_LOAD, NARROW_NODES, RESTS_SIZE, CELL_POINTS, Points, fill_cells, find,
-    lower_bound, owner_from, prefetch_cell, rare, starts_size,
+    LEAST_LOAD, LOAD, MOST_LOAD, NARROW_NODES, Points, cell_size, fill_cells, find, find_in,
+    lower_bound, nearest, owner_from, prefetch_cell, starts_size,
 )
 from ringhash._merge cimport (
     GONE, NO_NODE, Arc, Span, changed_arcs, hash_points, merge, patch_cells, place_keys, sort_keys,
 )
-from ringhash._xxh3 cimport xxh3_64 as hash_bytes, xxh3_word
+from ringhash._xxh3 cimport rare, xxh3_64 as hash_bytes, xxh3_word
 
 import sys
 
@@ -48,10 +49,17 @@ import numpy as np
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
     const char* PyUnicode_AsUTF8AndSize(object, Py_ssize_t*) except NULL
-    bint PyUnicode_IS_COMPACT_ASCII(object)
-    void* PyUnicode_DATA(object)
-    Py_ssize_t PyUnicode_GET_LENGTH(object)
     bint PyBool_Check(object)
+    # On borrowed references: a key of a batch is read without touching its reference count.
+    bint is_str "PyUnicode_CheckExact"(PyObject*)
+    bint is_ascii "PyUnicode_IS_COMPACT_ASCII"(PyObject*)
+    void* str_data "PyUnicode_DATA"(PyObject*)
+    Py_ssize_t str_size "PyUnicode_GET_LENGTH"(PyObject*)
+    bint is_bytes "PyBytes_CheckExact"(PyObject*)
+    char* bytes_data "PyBytes_AS_STRING"(PyObject*)
+    Py_ssize_t bytes_size "PyBytes_GET_SIZE"(PyObject*)
+    bint is_int "PyLong_CheckExact"(PyObject*)
+    long long int_value "PyLong_AsLongLongAndOverflow"(PyObject*, int*) except? -1
     ctypedef struct PyTypeObject:
         pass
     ctypedef struct PyMethodDef:
@@ -62,8 +70,20 @@ cdef extern from "Python.h":
 
 cdef enum:
     BLOCK = 256        # keys of a batch that are hashed before their owners are looked up
-    AHEAD = 8          # cells asked of the memory before they are needed
+    FAR_POINTS = 50000 # from here on the cells of a block are asked of the memory beforehand
     FEW = 16           # owners that are told apart by comparing them with each other
+
+cdef extern from *:
+    """
+    #ifdef Py_GIL_DISABLED
+    #define RINGHASH_HAS_GIL 0
+    #else
+    #define RINGHASH_HAS_GIL 1
+    #endif
+    #define ringhash_tuple_items(names) (((PyTupleObject *)(names))->ob_item)
+    """
+    bint HAS_GIL "RINGHASH_HAS_GIL"
+    PyObject** tuple_items "ringhash_tuple_items"(tuple)
 
 MAX_POINTS = 2**27
 
@@ -109,22 +129,20 @@ cdef class KeySpace:
     cdef inline uint32_t position_of_word(self, uint64_t word) noexcept nogil:
         return <uint32_t>(xxh3_word(word, self.seed) >> 32)
 
-    cdef inline int64_t position_of(self, object key) except -1:
-        """The position of a key of any kind."""
+    cdef inline int64_t position_of(self, PyObject* key) except -1:
+        """The position of a key of any kind; `key` is borrowed."""
         cdef long long number
         cdef int overflow
-        if PyUnicode_CheckExact(key):
-            if PyUnicode_IS_COMPACT_ASCII(key):
-                return self.position_of_bytes(<const uint8_t*>PyUnicode_DATA(key),
-                                              PyUnicode_GET_LENGTH(key))
-        elif PyBytes_CheckExact(key):
-            return self.position_of_bytes(<const uint8_t*>PyBytes_AS_STRING(key),
-                                          PyBytes_GET_SIZE(key))
-        elif PyLong_CheckExact(key):
-            number = PyLong_AsLongLongAndOverflow(key, &overflow)
+        if is_str(key):
+            if is_ascii(key):
+                return self.position_of_bytes(<const uint8_t*>str_data(key), str_size(key))
+        elif is_bytes(key):
+            return self.position_of_bytes(<const uint8_t*>bytes_data(key), bytes_size(key))
+        elif is_int(key):
+            number = int_value(key, &overflow)
             if overflow == 0:
                 return self.position_of_word(<uint64_t>number)
-        return self.slow_position(key)
+        return self.slow_position(<object>key)
 
     cdef int64_t slow_position(self, object key) except -1:
         cdef const char* text
@@ -171,7 +189,7 @@ Args and errors as for `owner`.
 >>> Ring(["gw-1"]).position("user:7")
 6795815
 """
-        return self.position_of(key)
+        return self.position_of(<PyObject*>key)
 
     def _positions(self, keys):
         """Positions of many keys, as uint32; `keys` as in `Table._indexes`."""
@@ -199,14 +217,15 @@ cdef uint64_t word_of(object number) except? 0xFFFFFFFFFFFFFFFF:
 
 
 cdef class _Batch:
-    """Many keys to be read block by block: a tuple of objects, or an array read in place.
+    """Many keys to be read block by block: a list or tuple of objects, or an array read in place.
 
     A one-dimensional array of a native integer type, or of fixed-width bytes, is read through the
     buffer protocol, whatever its stride.
     """
 
     cdef Py_ssize_t size
-    cdef tuple keys
+    cdef list in_list          # one of these two, or `view`
+    cdef tuple in_tuple
     cdef Py_buffer view
     cdef bint is_array
     cdef bint is_bytes
@@ -214,8 +233,11 @@ cdef class _Batch:
 
     def __cinit__(self, keys):
         if isinstance(keys, (tuple, list)):
-            self.keys = tuple(keys)
-            self.size = len(self.keys)
+            if isinstance(keys, list) and HAS_GIL:
+                self.in_list = keys
+            else:
+                self.in_tuple = tuple(keys)  # which no other thread can change
+            self.size = len(keys) if HAS_GIL else len(self.in_tuple)
             return
         PyObject_GetBuffer(keys, &self.view, PyBUF_FORMAT | PyBUF_STRIDES)
         self.is_array = True
@@ -229,45 +251,93 @@ cdef class _Batch:
 
     cdef int read(self, KeySpace space, Py_ssize_t begin, Py_ssize_t count,
                   uint32_t* positions) except -1:
-        cdef Py_ssize_t k
+        """Write the positions of `count` keys from `begin` on."""
         if self.is_array:
             with nogil:
                 self.read_array(space, begin, count, positions)
-            return 0
-        for k in range(count):
-            try:
-                positions[k] = <uint32_t>space.position_of(
-                    <object>PyTuple_GET_ITEM(self.keys, begin + k))
-            except (TypeError, ValueError, OverflowError) as error:
-                error.add_note(f"This was key {begin + k} of {self.size}.")
-                raise
+        else:
+            self.read_objects(space, begin, count, positions)
+        return 0
+
+    cdef inline PyObject* item(self, Py_ssize_t k) noexcept:
+        """A borrowed key, or NULL when a list has become shorter."""
+        if self.in_list is None:
+            return <PyObject*>PyTuple_GET_ITEM(self.in_tuple, k)
+        if k >= PyList_GET_SIZE(self.in_list):
+            return NULL
+        return <PyObject*>PyList_GET_ITEM(self.in_list, k)
+
+    cdef int read_objects(self, KeySpace space, Py_ssize_t begin, Py_ssize_t count,
+                          uint32_t* positions) except -1:
+        cdef Py_ssize_t k = 0
+        cdef PyObject* key
+        try:
+            for k in range(count):
+                key = self.item(begin + k)
+                if key is NULL:
+                    raise RuntimeError("the list of keys became shorter while it was read")
+                positions[k] = <uint32_t>space.position_of(key)
+        except (TypeError, ValueError, OverflowError) as error:
+            error.add_note(f"This was key {begin + k} of {self.size}.")
+            raise
         return 0
 
     cdef void read_array(self, KeySpace space, Py_ssize_t begin, Py_ssize_t count,
                          uint32_t* positions) noexcept nogil:
-        cdef Py_ssize_t k, size, stride = self.view.strides[0]
+        cdef Py_ssize_t stride = self.view.strides[0], width = self.view.itemsize
         cdef const uint8_t* item = <const uint8_t*>self.view.buf + begin * stride
-        cdef uint64_t word
-        for k in range(count):
-            if self.is_bytes:
-                size = self.view.itemsize
-                while size and item[size - 1] == 0:  # as numpy does when it hands out an item
-                    size -= 1
-                positions[k] = space.position_of_bytes(item, size)
+        if self.is_bytes:
+            read_fixed(space, item, stride, width, count, positions)
+        elif self.is_signed:
+            if width == 8:
+                read_words[int64_t](space, NULL, item, stride, count, positions)
+            elif width == 4:
+                read_words[int32_t](space, NULL, item, stride, count, positions)
+            elif width == 2:
+                read_words[int16_t](space, NULL, item, stride, count, positions)
             else:
-                if self.view.itemsize == 8:
-                    word = (<const uint64_t*>item)[0]
-                elif self.view.itemsize == 4:
-                    word = (<uint64_t>(<const int32_t*>item)[0] if self.is_signed
-                            else (<const uint32_t*>item)[0])
-                elif self.view.itemsize == 2:
-                    word = (<uint64_t>(<const int16_t*>item)[0] if self.is_signed
-                            else (<const uint16_t*>item)[0])
-                else:
-                    word = (<uint64_t>(<const int8_t*>item)[0] if self.is_signed
-                            else item[0])
-                positions[k] = space.position_of_word(word)
-            item += stride
+                read_words[int8_t](space, NULL, item, stride, count, positions)
+        elif width == 8:
+            read_words[uint64_t](space, NULL, item, stride, count, positions)
+        elif width == 4:
+            read_words[uint32_t](space, NULL, item, stride, count, positions)
+        elif width == 2:
+            read_words[uint16_t](space, NULL, item, stride, count, positions)
+        else:
+            read_words[uint8_t](space, NULL, item, stride, count, positions)
+
+
+ctypedef fused Word:
+    int8_t
+    int16_t
+    int32_t
+    int64_t
+    uint8_t
+    uint16_t
+    uint32_t
+    uint64_t
+
+
+cdef inline void read_words(KeySpace space, const Word* _kind, const uint8_t* item,
+                            Py_ssize_t stride, Py_ssize_t count,
+                            uint32_t* positions) noexcept nogil:
+    cdef Py_ssize_t k
+    cdef uint64_t seed = space.seed
+    for k in range(count):
+        positions[k] = <uint32_t>(xxh3_word(<uint64_t>(<const Word*>item)[0], seed) >> 32)
+        item += stride
+
+
+cdef inline void read_fixed(KeySpace space, const uint8_t* item, Py_ssize_t stride,
+                            Py_ssize_t width, Py_ssize_t count,
+                            uint32_t* positions) noexcept nogil:
+    cdef Py_ssize_t k, size
+    for k in range(count):
+        size = width
+        while size and item[size - 1] == 0:  # as numpy does when it hands out an item
+            size -= 1
+        positions[k] = space.position_of_bytes(item, size)
+        item += stride
 
 
 # --- the ring ---------------------------------------------------------------------------------
@@ -292,6 +362,7 @@ cdef class Table(KeySpace):
     """
 
     cdef readonly tuple names
+    cdef PyObject** name_of    # the items of `names`
     cdef Points at
     cdef uint32_t* counts      # points of each node
     cdef void* memory
@@ -312,6 +383,7 @@ cdef class Table(KeySpace):
         self.seed = seed
         self.hash_tags = hash_tags
         self.names = names
+        self.name_of = tuple_items(names)
         self.allocate(total, nodes, base)
         for node in range(nodes):
             self.counts[node] = numbers[node]
@@ -332,14 +404,13 @@ cdef class Table(KeySpace):
         at.size = points
         at.wide = nodes >= NARROW_NODES
         width = 4 if at.wide else 2
-        at.cell_size = RESTS_SIZE + CELL_POINTS * width
         if base is not None and (base.at.buckets * LEAST_LOAD <= <uint64_t>points
                                  <= base.at.buckets * MOST_LOAD):
             at.buckets = base.at.buckets
         else:
             at.buckets = max(1, (points + LOAD - 1) // LOAD)
         cells = 0
-        starts = cells + at.buckets * at.cell_size
+        starts = cells + at.buckets * cell_size(at.wide)
         counts = starts + starts_size(at.buckets) * sizeof(uint32_t)
         owners = counts + nodes * sizeof(uint32_t)
         size = owners + points * width + points * sizeof(uint32_t) + 64 + 3
@@ -400,10 +471,10 @@ cdef class Table(KeySpace):
     # One key. `owner` and `ring[key]` are the hot path.
 
     cdef inline object owner_of(self, object key):
-        cdef uint32_t position = <uint32_t>self.position_of(key)
+        cdef uint32_t position = <uint32_t>self.position_of(<PyObject*>key)
         if rare(self.at.size == 0):
             self._fail_empty()
-        return <object>PyTuple_GET_ITEM(self.names, find(&self.at, position))
+        return <object>self.name_of[find(&self.at, position)]
 
     def owner(self, key):
         """owner($self, key, /)
@@ -466,33 +537,26 @@ True
         return self.owners_of(key, n, distinct)
 
     cdef tuple owners_of(self, object key, object n, object distinct):
-        cdef Py_ssize_t wanted, found = 0, k
-        cdef Py_ssize_t nodes = PyTuple_GET_SIZE(self.names)
-        cdef uint32_t[FEW] taken
-        cdef Py_ssize_t i
-        cdef uint32_t node
-        cdef list names
+        cdef Py_ssize_t wanted, k
+        cdef uint32_t[FEW] nodes
+        cdef tuple names
+        cdef object name
         if distinct != "node":
             return self._owners_by(key, n, distinct)
-        i = lower_bound(&self.at, <uint32_t>self.position_of(key))
+        cdef uint32_t position = <uint32_t>self.position_of(<PyObject*>key)
         wanted = n
-        if wanted < 1 or wanted > nodes:
+        if wanted < 1 or wanted > PyTuple_GET_SIZE(self.names):
             self._fail_count(n)
         if wanted > FEW:
             walk = self.walk_of(key)
             return tuple([next(walk) for _ in range(wanted)])
-        names = []
-        while found < wanted:
-            node = owner_from(&self.at, i)
-            i = i + 1 if i < self.at.size else 1
-            for k in range(found):
-                if taken[k] == node:
-                    break
-            else:
-                taken[found] = node
-                found += 1
-                names.append(<object>PyTuple_GET_ITEM(self.names, node))
-        return tuple(names)
+        nearest(&self.at, position, wanted, nodes)
+        names = PyTuple_New(wanted)
+        for k in range(wanted):
+            name = <object>self.name_of[nodes[k]]
+            Py_INCREF(name)
+            PyTuple_SET_ITEM(names, k, name)
+        return names
 
     def walk(self, key):
         """walk($self, key, /)
@@ -511,7 +575,7 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
 
     cdef Walk walk_of(self, object key):
         cdef Walk walk = Walk()
-        cdef uint32_t position = <uint32_t>self.position_of(key)
+        cdef uint32_t position = <uint32_t>self.position_of(<PyObject*>key)
         if self.at.size == 0:
             self._fail_empty()
         walk.start(self, lower_bound(&self.at, position))
@@ -548,13 +612,17 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
 
     cdef inline void find_block(self, const uint32_t* positions, Py_ssize_t count,
                                 Py_ssize_t* target) noexcept nogil:
+        cdef Points at = self.at
         cdef Py_ssize_t k
-        for k in range(min(count, <Py_ssize_t>AHEAD)):
-            prefetch_cell(&self.at, positions[k])
-        for k in range(count):
-            if k + AHEAD < count:
-                prefetch_cell(&self.at, positions[k + AHEAD])
-            target[k] = find(&self.at, positions[k])
+        if at.size > FAR_POINTS:
+            for k in range(count):
+                prefetch_cell(&at, positions[k])
+        if at.wide:
+            for k in range(count):
+                target[k] = find_in(&at, positions[k], True)
+        else:
+            for k in range(count):
+                target[k] = find_in(&at, positions[k], False)
 
     def _owners(self, keys):
         """Owners of many keys, as names; `keys` as for `_indexes`."""
@@ -563,7 +631,7 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
         cdef list names = PyList_New(count)
         cdef object name
         for k in range(count):
-            name = <object>PyTuple_GET_ITEM(self.names, indexes[k])
+            name = <object>self.name_of[indexes[k]]
             Py_INCREF(name)
             PyList_SET_ITEM(names, k, name)
         return names
@@ -729,7 +797,7 @@ cdef class Walk:
             if not seen[node]:
                 seen[node] = 1
                 self.left -= 1
-                return <object>PyTuple_GET_ITEM(self.table.names, node)
+                return <object>self.table.name_of[node]
         raise StopIteration
 
     def __length_hint__(self):
@@ -783,17 +851,17 @@ Iterate over every node of the ring of the moment once, from `key` on; as `Ring.
 --
 
 Return the position of `key`; as `Ring.position`."""
-        return self.current().position_of(key)
+        return self.current().position_of(<PyObject*>key)
 
 
 cdef Table NO_TABLE = Table((), ())
 
 
 def own_methods(cls):
-    """Give `cls` descriptors of its own for the one-key methods that it inherits from a compiled
+    """Give `cls` descriptors of its own for the lookups of one key that it inherits from a compiled
     class: the interpreter calls a method at full speed only on exactly the class it belongs to."""
     cdef object inherited
-    for name in ("owner", "position", "walk"):
+    for name in ("owner", "owners", "position", "walk"):
         inherited = getattr(cls, name)
         setattr(cls, name, PyDescr_NewMethod(
             <PyTypeObject*>cls, (<PyMethodDescrObject*>inherited).d_method))

@@ -8,7 +8,7 @@ from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcpy, memset
 
 from ringhash._cells cimport (
-    BUCKETS_A_START, Points, advance, bucket_of, fill_cell, fill_cells, first_in_bucket,
+    BUCKETS_A_START, CELL_POINTS, RESTS_SIZE, Points, advance, bucket_of, cell_size, fill_cell, fill_cells, first_in_bucket,
     lower_bound, owner_at, owner_from, set_owner, starts_size,
 )
 from ringhash._xxh3 cimport xxh3_64
@@ -214,16 +214,16 @@ cdef inline void patch_cells(const Points* old, bint renamed, const uint32_t* ne
     """Copy the cells of `old` and refill the changed ones. Both have the same buckets and width."""
     cdef uint64_t bucket, window, lowest
     cdef Py_ssize_t d = 0, a = 0
-    cdef size_t width = 4 if new.wide else 2
+    cdef size_t size = cell_size(new.wide)
     cdef const uint8_t* source
     cdef uint8_t* target
     cdef uint32_t position
-    memcpy(new.cells, old.cells, new.buckets * new.cell_size)
+    memcpy(new.cells, old.cells, new.buckets * size)
     if renamed:
         for bucket in range(new.buckets):
-            source = old.cells + bucket * new.cell_size + (new.cell_size - 16 * width)
-            target = new.cells + bucket * new.cell_size + (new.cell_size - 16 * width)
-            copy_owners(old, source, True, new_index, new.wide, target, 16)
+            source = old.cells + bucket * size + RESTS_SIZE
+            target = new.cells + bucket * size + RESTS_SIZE
+            copy_owners(old, source, True, new_index, new.wide, target, CELL_POINTS)
     for window in range(<uint64_t>starts_size(new.buckets)):
         bucket = window * BUCKETS_A_START
         while d < drop_count and bucket_of(new, <uint32_t>(drops[d] >> 32)) < bucket:
