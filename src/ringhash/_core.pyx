@@ -428,8 +428,9 @@ cdef class Table(KeySpace):
 
     cdef int build(self) except -1:
         cdef Py_ssize_t node, nodes = len(self.names)
-        cdef bint enough = True
-        cdef uint64_t* keys = <uint64_t*>malloc((self.at.size + 1) * sizeof(uint64_t))
+        cdef bint enough
+        # The keys, and as much room to sort them.
+        cdef uint64_t* keys = <uint64_t*>malloc((2 * self.at.size + 1) * sizeof(uint64_t))
         cdef Span* spans = <Span*>malloc((nodes + 1) * sizeof(Span))
         try:
             if keys is NULL or spans is NULL:
@@ -437,10 +438,9 @@ cdef class Table(KeySpace):
             for node in range(nodes):
                 self.set_span(&spans[node], node, 0, self.counts[node])
             with nogil:
-                enough = (hash_points(spans, nodes, self.seed, keys)
-                          and sort_keys(keys, self.at.size))
+                enough = hash_points(spans, nodes, self.seed, keys)
                 if enough:
-                    place_keys(&self.at, keys)
+                    place_keys(&self.at, sort_keys(keys, keys + self.at.size, self.at.size))
             if not enough:
                 raise MemoryError("no memory to build a ring")
         finally:
@@ -459,11 +459,11 @@ cdef class Table(KeySpace):
         cdef _Change change = _Change(base, self)
         cdef bint renamed = change.renamed
         with nogil:
-            merge(&base.at, renamed, change.new_index, change.drops, change.drop_count,
-                  change.adds, change.add_count, &self.at)
+            merge(&base.at, renamed, change.new_index, change.drops.sorted, change.drops.count,
+                  change.adds.sorted, change.adds.count, &self.at)
             if self.at.buckets == base.at.buckets and self.at.wide == base.at.wide and base.at.size:
-                patch_cells(&base.at, renamed, change.new_index, change.drops, change.drop_count,
-                            change.adds, change.add_count, &self.at)
+                patch_cells(&base.at, renamed, change.new_index, change.drops.sorted, change.drops.count,
+                            change.adds.sorted, change.adds.count, &self.at)
             else:
                 fill_cells(&self.at)
         return 0
@@ -664,15 +664,15 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
         """The ranges whose owner differs in `new`, a table of the same seed: four arrays, with
         first and last position and the indexes of the owners here and there (-1: no node)."""
         cdef _Change change = _Change(self, new)
-        cdef Py_ssize_t count, room = change.drop_count + change.add_count + 2
+        cdef Py_ssize_t count, room = change.drops.count + change.adds.count + 2
         cdef Arc* arcs = <Arc*>malloc(room * sizeof(Arc))
         if arcs is NULL:
             raise MemoryError(f"no memory for a plan of {room} moves")
         try:
             with nogil:
                 count = changed_arcs(&self.at, change.new_index, &new.at,
-                                     change.drops, change.drop_count,
-                                     change.adds, change.add_count, arcs)
+                                     change.drops.sorted, change.drops.count,
+                                     change.adds.sorted, change.adds.count, arcs)
             ranges = np.empty((2, count), np.uint64)
             owners = np.empty((2, count), np.int64)
             if count:
@@ -693,15 +693,19 @@ cdef int copy_arcs(const Arc* arcs, Py_ssize_t count, uint64_t[:, ::1] ranges,
     return 0
 
 
+cdef struct _Keys:
+    uint64_t* memory
+    uint64_t* sorted
+    Py_ssize_t count
+
+
 @cython.final
 cdef class _Change:
     """What makes `new` of `old`: the new index of every old node, and the points dropped and added."""
 
     cdef uint32_t* new_index
-    cdef uint64_t* drops
-    cdef uint64_t* adds
-    cdef Py_ssize_t drop_count
-    cdef Py_ssize_t add_count
+    cdef _Keys drops           # with old node indexes
+    cdef _Keys adds            # with new ones
     cdef bint renamed          # some index changed
 
     def __cinit__(self, Table old not None, Table new not None):
@@ -722,27 +726,27 @@ cdef class _Change:
                 if before > after:
                     old.set_span(&drops[dropped], i, after, before)
                     dropped += 1
-                    self.drop_count += before - after
+                    self.drops.count += before - after
                 elif after > before:
                     new.set_span(&adds[added], j, before, after)
                     added += 1
-                    self.add_count += after - before
+                    self.adds.count += after - before
                 if order <= 0:
                     self.new_index[i] = <uint32_t>j if order == 0 else GONE
                     self.renamed |= self.new_index[i] != <uint32_t>i
                     i += 1
                 if order >= 0:
                     j += 1
-            self.drops = sorted_keys(drops, dropped, self.drop_count, old.seed)
-            self.adds = sorted_keys(adds, added, self.add_count, new.seed)
+            set_keys(&self.drops, drops, dropped, old.seed)
+            set_keys(&self.adds, adds, added, new.seed)
         finally:
             free(drops)
             free(adds)
 
     def __dealloc__(self):
         free(self.new_index)
-        free(self.drops)
-        free(self.adds)
+        free(self.drops.memory)
+        free(self.adds.memory)
 
 
 cdef inline int compare_names(tuple a, Py_ssize_t i, Py_ssize_t a_size,
@@ -757,17 +761,19 @@ cdef inline int compare_names(tuple a, Py_ssize_t i, Py_ssize_t a_size,
     return PyUnicode_Compare(a[i], b[j])
 
 
-cdef uint64_t* sorted_keys(const Span* spans, Py_ssize_t count, Py_ssize_t points,
-                           uint64_t seed) except NULL:
-    cdef uint64_t* keys = <uint64_t*>malloc((points + 1) * sizeof(uint64_t))
-    cdef bint enough = keys is not NULL
+cdef int set_keys(_Keys* keys, const Span* spans, Py_ssize_t count, uint64_t seed) except -1:
+    """Hash and sort the points of `spans`; `keys.count` of them."""
+    cdef bint enough
+    keys.memory = <uint64_t*>malloc((2 * keys.count + 1) * sizeof(uint64_t))
+    enough = keys.memory is not NULL
     if enough:
         with nogil:
-            enough = hash_points(spans, count, seed, keys) and sort_keys(keys, points)
+            enough = hash_points(spans, count, seed, keys.memory)
+            if enough:
+                keys.sorted = sort_keys(keys.memory, keys.memory + keys.count, keys.count)
     if not enough:
-        free(keys)
-        raise MemoryError(f"no memory to change {points} points of a ring")
-    return keys
+        raise MemoryError(f"no memory to change {keys.count} points of a ring")
+    return 0
 
 
 @cython.final
