@@ -71,6 +71,7 @@ cdef extern from "Python.h":
 cdef enum:
     BLOCK = 256        # keys of a batch that are hashed before their owners are looked up
     FAR_POINTS = 50000 # from here on the cells of a block are asked of the memory beforehand
+    LARGE = 4194304    # bytes from which on a table asks for large pages
     FEW = 16           # owners that are told apart by comparing them with each other
 
 cdef extern from *:
@@ -80,10 +81,26 @@ cdef extern from *:
     #else
     #define RINGHASH_HAS_GIL 1
     #endif
+    #if defined(__linux__)
+    #include <sys/mman.h>
+    #endif
+    /* Ask for large pages: a lookup in a big ring misses the cache of page addresses otherwise. */
+    static void ringhash_large_pages(void *memory, size_t size) {
+    #if defined(__linux__) && defined(MADV_HUGEPAGE)
+        const size_t page = (size_t)1 << 21;
+        uintptr_t begin = ((uintptr_t)memory + page - 1) & ~(uintptr_t)(page - 1);
+        uintptr_t end = ((uintptr_t)memory + size) & ~(uintptr_t)(page - 1);
+        if (begin < end) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+    #else
+        (void)memory;
+        (void)size;
+    #endif
+    }
     #define ringhash_tuple_items(names) (((PyTupleObject *)(names))->ob_item)
     """
     bint HAS_GIL "RINGHASH_HAS_GIL"
     PyObject** tuple_items "ringhash_tuple_items"(tuple)
+    void large_pages "ringhash_large_pages"(void*, size_t)
 
 MAX_POINTS = 2**27
 
@@ -418,6 +435,8 @@ cdef class Table(KeySpace):
         if self.memory is NULL:
             raise MemoryError(f"no {size} bytes for a ring of {points} points")
         self.memory_size = size
+        if size >= LARGE:
+            large_pages(self.memory, size)
         cells = (-<size_t>self.memory) & 63
         at.cells = <uint8_t*>self.memory + cells
         at.starts = <uint32_t*>(at.cells + starts)
