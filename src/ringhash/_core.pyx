@@ -22,23 +22,27 @@ from cpython.buffer cimport (
     PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
-from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.list cimport PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_AsUnsignedLongLong, PyLong_Check
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_Compare
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memchr
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
 
 from ringhash._cells cimport (
     LEAST_LOAD, LOAD, MOST_LOAD, NARROW_NODES, Points, cell_size, fill_cells, find, find_in,
-    lower_bound, nearest, owner_from, prefetch_cell, starts_size,
+    lower_bound, nearest, owner_from, prefetch, prefetch_cell, starts_size,
 )
 from ringhash._merge cimport (
     GONE, NO_NODE, Arc, Span, changed_arcs, hash_points, merge, patch_cells, place_keys, sort_keys,
+)
+from ringhash._columns cimport (
+    BLOCK, OTHER, PADDED, SIGNED, UNSIGNED, Array, Column, Schema, Stream, Texts, add_text, bind,
+    describe, first_null, hash_texts, position_of_bytes as hash_position, read_column,
 )
 from ringhash._xxh3 cimport rare, xxh3_64 as hash_bytes, xxh3_word
 
@@ -69,8 +73,7 @@ cdef extern from "Python.h":
     object PyDescr_NewMethod(PyTypeObject*, PyMethodDef*)
 
 cdef enum:
-    BLOCK = 256        # keys of a batch that are hashed before their owners are looked up
-    FAR_POINTS = 50000 # from here on the cells of a block are asked of the memory beforehand
+    FAR_POINTS = 50000  # from here on the cells of a block are asked of the memory beforehand
     LARGE = 4194304    # bytes from which on a table asks for large pages
     FEW = 16           # owners that are told apart by comparing them with each other
 
@@ -96,10 +99,12 @@ cdef extern from *:
         (void)size;
     #endif
     }
-    #define ringhash_tuple_items(names) (((PyTupleObject *)(names))->ob_item)
+    #define ringhash_tuple_items(items) (((PyTupleObject *)(items))->ob_item)
+    #define ringhash_list_items(items) (((PyListObject *)(items))->ob_item)
     """
     bint HAS_GIL "RINGHASH_HAS_GIL"
     PyObject** tuple_items "ringhash_tuple_items"(tuple)
+    PyObject** list_items "ringhash_list_items"(list)
     void large_pages "ringhash_large_pages"(void*, size_t)
 
 MAX_POINTS = 2**27
@@ -108,21 +113,6 @@ cdef object Integer = np.integer
 
 
 # --- keys -------------------------------------------------------------------------------------
-
-cdef inline bint find_tag(const uint8_t** data, Py_ssize_t* size) noexcept nogil:
-    """Narrow the bytes to what stands between the first '{' and the first '}' after it."""
-    cdef const uint8_t* opening = <const uint8_t*>memchr(data[0], c'{', size[0])
-    cdef const uint8_t* closing
-    if opening is NULL:
-        return False
-    opening += 1
-    closing = <const uint8_t*>memchr(opening, c'}', size[0] - (opening - data[0]))
-    if closing is NULL or closing == opening:
-        return False
-    data[0] = opening
-    size[0] = closing - opening
-    return True
-
 
 cdef class KeySpace:
     """How a key becomes a position: the seed and whether hash tags count."""
@@ -138,10 +128,8 @@ cdef class KeySpace:
         self.seed = seed
         self.hash_tags = hash_tags
 
-    cdef inline uint32_t position_of_bytes(self, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-        if self.hash_tags:
-            find_tag(&data, &size)
-        return <uint32_t>(hash_bytes(data, size, self.seed) >> 32)
+    cdef inline uint32_t position_of_bytes(self, const void* data, Py_ssize_t size) noexcept nogil:
+        return hash_position(<const uint8_t*>data, size, self.seed, self.hash_tags)
 
     cdef inline uint32_t position_of_word(self, uint64_t word) noexcept nogil:
         return <uint32_t>(xxh3_word(word, self.seed) >> 32)
@@ -152,9 +140,9 @@ cdef class KeySpace:
         cdef int overflow
         if is_str(key):
             if is_ascii(key):
-                return self.position_of_bytes(<const uint8_t*>str_data(key), str_size(key))
+                return self.position_of_bytes(str_data(key), str_size(key))
         elif is_bytes(key):
-            return self.position_of_bytes(<const uint8_t*>bytes_data(key), bytes_size(key))
+            return self.position_of_bytes(bytes_data(key), bytes_size(key))
         elif is_int(key):
             number = int_value(key, &overflow)
             if overflow == 0:
@@ -169,17 +157,16 @@ cdef class KeySpace:
         cdef object kind
         if PyUnicode_Check(key):
             text = PyUnicode_AsUTF8AndSize(key, &size)
-            return self.position_of_bytes(<const uint8_t*>text, size)
+            return self.position_of_bytes(text, size)
         if PyBytes_Check(key):
-            return self.position_of_bytes(<const uint8_t*>PyBytes_AS_STRING(key),
-                                          PyBytes_GET_SIZE(key))
+            return self.position_of_bytes(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
         if PyLong_Check(key) and not PyBool_Check(key):
             return self.position_of_word(word_of(key))
         if isinstance(key, (bytearray, memoryview)):
             if isinstance(key, memoryview) and not key.c_contiguous:
                 key = key.tobytes()
             PyObject_GetBuffer(key, &view, PyBUF_SIMPLE)
-            position = self.position_of_bytes(<const uint8_t*>view.buf, view.len)
+            position = self.position_of_bytes(view.buf, view.len)
             PyBuffer_Release(&view)
             return position
         kind = type(key)
@@ -208,9 +195,9 @@ Args and errors as for `owner`.
 """
         return self.position_of(<PyObject*>key)
 
-    def _positions(self, keys):
-        """Positions of many keys, as uint32; `keys` as in `Table._indexes`."""
-        cdef _Batch batch = _Batch(keys)
+    def _positions(self, Batch batch not None):
+        """Positions of many keys, as uint32."""
+        batch.rewind()
         out = np.empty(batch.size, np.uint32)
         cdef uint32_t[::1] target = out
         cdef Py_ssize_t done = 0, count
@@ -233,128 +220,210 @@ cdef uint64_t word_of(object number) except? 0xFFFFFFFFFFFFFFFF:
                         f"not a number of {number.bit_length()} bits")
 
 
-cdef class _Batch:
-    """Many keys to be read block by block: a list or tuple of objects, or an array read in place.
+@cython.final
+cdef class Batch:
+    """Many keys to be read block by block, in order: a list or tuple of objects, or columns.
 
-    A one-dimensional array of a native integer type, or of fixed-width bytes, is read through the
-    buffer protocol, whatever its stride.
+    A one-dimensional numpy array of a native integer type or of fixed-width bytes is one column,
+    whatever its stride; an object with the Arrow PyCapsule interface is one for each of its arrays.
     """
 
     cdef Py_ssize_t size
-    cdef list in_list          # one of these two, or `view`
+    cdef list in_list          # one of these two, or columns
     cdef tuple in_tuple
     cdef Py_buffer view
-    cdef bint is_array
-    cdef bint is_bytes
-    cdef bint is_signed
+    cdef bint has_view
+    cdef object capsules       # keep what columns point to alive, as do the arrays of a stream
+    cdef Array* arrays
+    cdef Py_ssize_t array_count
+    cdef Column* columns
+    cdef Py_ssize_t column_count
+    cdef Py_ssize_t column     # the place where the next block begins
+    cdef Py_ssize_t row
 
     def __cinit__(self, keys):
         if isinstance(keys, (tuple, list)):
             if isinstance(keys, list) and HAS_GIL:
                 self.in_list = keys
+                self.size = len(keys)
             else:
                 self.in_tuple = tuple(keys)  # which no other thread can change
-            self.size = len(keys) if HAS_GIL else len(self.in_tuple)
-            return
-        PyObject_GetBuffer(keys, &self.view, PyBUF_FORMAT | PyBUF_STRIDES)
-        self.is_array = True
-        self.size = self.view.shape[0]
-        self.is_bytes = keys.dtype.kind == "S"
-        self.is_signed = keys.dtype.kind == "i"
+                self.size = len(self.in_tuple)
+        elif hasattr(keys, "__arrow_c_stream__"):
+            self.add_stream(keys)
+        elif hasattr(keys, "__arrow_c_array__"):
+            self.add_arrow(keys)
+        else:
+            self.add_numpy(keys)
+
+    def __len__(self):
+        return self.size
 
     def __dealloc__(self):
-        if self.is_array:
+        cdef Py_ssize_t k
+        if self.has_view:
             PyBuffer_Release(&self.view)
+        for k in range(self.array_count):
+            if self.arrays[k].release is not NULL:
+                self.arrays[k].release(&self.arrays[k])
+        free(self.arrays)
+        free(self.columns)
+
+    cdef int add_numpy(self, object keys) except -1:
+        cdef Column* column
+        PyObject_GetBuffer(keys, &self.view, PyBUF_FORMAT | PyBUF_STRIDES)
+        self.has_view = True
+        if self.view.ndim != 1:
+            raise ValueError(f"a column has one dimension, not {self.view.ndim}")
+        self.reserve_columns(1)
+        column = &self.columns[0]
+        column.kind = {"i": SIGNED, "u": UNSIGNED, "S": PADDED}[keys.dtype.kind]
+        column.items = <const uint8_t*>self.view.buf
+        column.size = self.view.shape[0]
+        column.stride = self.view.strides[0]
+        column.width = self.view.itemsize
+        self.add_column()
+        return 0
+
+    cdef int add_arrow(self, object keys) except -1:
+        cdef Schema* schema
+        schema_capsule, array_capsule = self.capsules = keys.__arrow_c_array__()
+        schema = <Schema*>PyCapsule_GetPointer(schema_capsule, "arrow_schema")
+        self.reserve_columns(1)
+        self.describe_column(schema)
+        self.bind_column(<Array*>PyCapsule_GetPointer(array_capsule, "arrow_array"))
+        return 0
+
+    cdef int add_stream(self, object keys) except -1:
+        cdef Stream* stream
+        cdef Schema schema
+        cdef Array* arrays
+        self.capsules = keys.__arrow_c_stream__()
+        stream = <Stream*>PyCapsule_GetPointer(self.capsules, "arrow_array_stream")
+        if stream.get_schema(stream, &schema):
+            raise stream_error(stream)
+        try:
+            while True:
+                arrays = <Array*>realloc(self.arrays, (self.array_count + 1) * sizeof(Array))
+                if arrays is NULL:
+                    raise MemoryError("no memory to read an Arrow stream")
+                self.arrays = arrays
+                arrays[self.array_count].release = NULL
+                if stream.get_next(stream, &arrays[self.array_count]):
+                    raise stream_error(stream)
+                if arrays[self.array_count].release is NULL:
+                    break
+                self.array_count += 1
+                self.reserve_columns(self.array_count)
+                self.describe_column(&schema)
+                self.bind_column(&arrays[self.array_count - 1])
+            if not self.array_count:
+                self.reserve_columns(1)
+                self.describe_column(&schema)
+        finally:
+            schema.release(&schema)
+        return 0
+
+    cdef int reserve_columns(self, Py_ssize_t count) except -1:
+        cdef Column* columns = <Column*>realloc(self.columns, count * sizeof(Column))
+        if columns is NULL:
+            raise MemoryError("no memory for columns of keys")
+        self.columns = columns
+        return 0
+
+    cdef int describe_column(self, Schema* schema) except -1:
+        describe(schema, &self.columns[self.column_count])
+        if self.columns[self.column_count].kind == OTHER:
+            raise UnreadableColumnError(schema.format.decode())
+        return 0
+
+    cdef int bind_column(self, Array* array) except -1:
+        cdef Py_ssize_t null = first_null(array)
+        if null < array.length:
+            raise TypeError(f"a key must not be null, and key {self.size + null} is")
+        bind(array, &self.columns[self.column_count])
+        self.add_column()
+        return 0
+
+    cdef void add_column(self) noexcept:
+        self.size += self.columns[self.column_count].size
+        self.column_count += 1
+
+    cdef void rewind(self) noexcept:
+        self.column = self.row = 0
+
+    cdef inline bint is_columns(self) noexcept nogil:
+        return self.columns is not NULL
 
     cdef int read(self, KeySpace space, Py_ssize_t begin, Py_ssize_t count,
                   uint32_t* positions) except -1:
-        """Write the positions of `count` keys from `begin` on."""
-        if self.is_array:
+        """Write the positions of the next `count` keys, which begin at `begin`."""
+        if self.is_columns():
             with nogil:
-                self.read_array(space, begin, count, positions)
+                self.read_columns(space, count, positions)
         else:
             self.read_objects(space, begin, count, positions)
         return 0
 
-    cdef inline PyObject* item(self, Py_ssize_t k) noexcept:
-        """A borrowed key, or NULL when a list has become shorter."""
+    cdef void read_columns(self, KeySpace space, Py_ssize_t count,
+                           uint32_t* positions) noexcept nogil:
+        cdef Column* column
+        cdef Py_ssize_t part
+        while count:
+            column = &self.columns[self.column]
+            part = min(count, column.size - self.row)
+            read_column(column, self.row, part, space.seed, space.hash_tags, positions)
+            positions += part
+            count -= part
+            self.row += part
+            if self.row == column.size:
+                self.column += 1
+                self.row = 0
+
+    cdef inline PyObject** items(self, Py_ssize_t begin, Py_ssize_t count) except NULL:
+        """Borrowed keys; they are good until Python code runs."""
         if self.in_list is None:
-            return <PyObject*>PyTuple_GET_ITEM(self.in_tuple, k)
-        if k >= PyList_GET_SIZE(self.in_list):
-            return NULL
-        return <PyObject*>PyList_GET_ITEM(self.in_list, k)
+            return tuple_items(self.in_tuple) + begin
+        if begin + count > PyList_GET_SIZE(self.in_list):
+            raise RuntimeError("the list of keys became shorter while it was read")
+        return list_items(self.in_list) + begin
 
     cdef int read_objects(self, KeySpace space, Py_ssize_t begin, Py_ssize_t count,
                           uint32_t* positions) except -1:
         cdef Py_ssize_t k = 0
+        cdef PyObject** keys = self.items(begin, count)
         cdef PyObject* key
+        cdef Texts texts
+        texts.short_count = texts.long_count = 0
         try:
             for k in range(count):
-                key = self.item(begin + k)
-                if key is NULL:
-                    raise RuntimeError("the list of keys became shorter while it was read")
-                positions[k] = <uint32_t>space.position_of(key)
+                key = keys[k]
+                if k + 12 < count:
+                    prefetch(keys[k + 12])
+                    prefetch(<char*>keys[k + 12] + 64)
+                if is_str(key) and is_ascii(key):
+                    add_text(&texts, k, str_data(key), str_size(key))
+                elif is_bytes(key):
+                    add_text(&texts, k, bytes_data(key), bytes_size(key))
+                else:
+                    hash_texts(&texts, space.seed, space.hash_tags, positions)
+                    positions[k] = <uint32_t>space.position_of(key)
+                    keys = self.items(begin, count)
         except (TypeError, ValueError, OverflowError) as error:
             error.add_note(f"This was key {begin + k} of {self.size}.")
             raise
+        hash_texts(&texts, space.seed, space.hash_tags, positions)
         return 0
 
-    cdef void read_array(self, KeySpace space, Py_ssize_t begin, Py_ssize_t count,
-                         uint32_t* positions) noexcept nogil:
-        cdef Py_ssize_t stride = self.view.strides[0], width = self.view.itemsize
-        cdef const uint8_t* item = <const uint8_t*>self.view.buf + begin * stride
-        if self.is_bytes:
-            read_fixed(space, item, stride, width, count, positions)
-        elif self.is_signed:
-            if width == 8:
-                read_words[int64_t](space, NULL, item, stride, count, positions)
-            elif width == 4:
-                read_words[int32_t](space, NULL, item, stride, count, positions)
-            elif width == 2:
-                read_words[int16_t](space, NULL, item, stride, count, positions)
-            else:
-                read_words[int8_t](space, NULL, item, stride, count, positions)
-        elif width == 8:
-            read_words[uint64_t](space, NULL, item, stride, count, positions)
-        elif width == 4:
-            read_words[uint32_t](space, NULL, item, stride, count, positions)
-        elif width == 2:
-            read_words[uint16_t](space, NULL, item, stride, count, positions)
-        else:
-            read_words[uint8_t](space, NULL, item, stride, count, positions)
+
+class UnreadableColumnError(Exception):
+    """An Arrow column is of a type that is not read in place; its argument is the format."""
 
 
-ctypedef fused Word:
-    int8_t
-    int16_t
-    int32_t
-    int64_t
-    uint8_t
-    uint16_t
-    uint32_t
-    uint64_t
-
-
-cdef inline void read_words(KeySpace space, const Word* _kind, const uint8_t* item,
-                            Py_ssize_t stride, Py_ssize_t count,
-                            uint32_t* positions) noexcept nogil:
-    cdef Py_ssize_t k
-    cdef uint64_t seed = space.seed
-    for k in range(count):
-        positions[k] = <uint32_t>(xxh3_word(<uint64_t>(<const Word*>item)[0], seed) >> 32)
-        item += stride
-
-
-cdef inline void read_fixed(KeySpace space, const uint8_t* item, Py_ssize_t stride,
-                            Py_ssize_t width, Py_ssize_t count,
-                            uint32_t* positions) noexcept nogil:
-    cdef Py_ssize_t k, size
-    for k in range(count):
-        size = width
-        while size and item[size - 1] == 0:  # as numpy does when it hands out an item
-            size -= 1
-        positions[k] = space.position_of_bytes(item, size)
-        item += stride
+cdef object stream_error(Stream* stream):
+    cdef const char* reason = stream.get_last_error(stream)
+    return OSError("the Arrow stream failed"
+                   + (f": {reason.decode(errors='replace')}" if reason is not NULL else ""))
 
 
 # --- the ring ---------------------------------------------------------------------------------
@@ -602,10 +671,9 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
 
     # Many keys.
 
-    def _indexes(self, keys):
-        """Owners of many keys, as indexes: a tuple or list of keys, or a one-dimensional array of
-        native integers or of fixed-width bytes, which is read in place with the GIL released."""
-        cdef _Batch batch = _Batch(keys)
+    def _indexes(self, Batch batch not None):
+        """Owners of many keys, as indexes. Columns are read with the GIL released."""
+        batch.rewind()
         out = np.empty(batch.size, np.intp)
         if batch.size == 0:
             return out
@@ -614,11 +682,11 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
         cdef Py_ssize_t[::1] target = out
         cdef uint32_t[BLOCK] positions
         cdef Py_ssize_t done = 0, count
-        if batch.is_array:
+        if batch.is_columns():
             with nogil:
                 while done < batch.size:
                     count = min(<Py_ssize_t>BLOCK, batch.size - done)
-                    batch.read_array(self, done, count, positions)
+                    batch.read_columns(self, count, positions)
                     self.find_block(positions, count, &target[done])
                     done += count
             return out
@@ -643,9 +711,9 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
             for k in range(count):
                 target[k] = find_in(&at, positions[k], False)
 
-    def _owners(self, keys):
-        """Owners of many keys, as names; `keys` as for `_indexes`."""
-        cdef const Py_ssize_t[::1] indexes = self._indexes(keys)
+    def _owners(self, Batch batch not None):
+        """Owners of many keys, as names."""
+        cdef const Py_ssize_t[::1] indexes = self._indexes(batch)
         cdef Py_ssize_t k, count = indexes.shape[0]
         cdef list names = PyList_New(count)
         cdef object name

@@ -8,8 +8,8 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from ringhash._cells cimport (
-    BUCKETS_A_START, CELL_POINTS, RESTS_SIZE, Points, advance, bucket_of, cell_size, fill_cell, fill_cells, first_in_bucket,
-    lower_bound, owner_at, owner_from, set_owner, starts_size,
+    BUCKETS_A_START, CELL_POINTS, RESTS_SIZE, Points, advance, bucket_of, cell_size, fill_cell,
+    fill_cells, first_in_bucket, lower_bound, owner_at, owner_from, set_owner, starts_size,
 )
 from ringhash._xxh3 cimport xxh3_64
 
