@@ -5,7 +5,8 @@
     |  3 | 17 | 17 | 90 | ...         |  0 |  2 |  5 |  0 | ...
     +----+----+----+----+----+--      +----+----+----+----+----+--
 
-The 2^32 positions are cut into `buckets` equal parts of 13 points on average. A bucket has a cell:
+The 2^32 positions are cut into `buckets` equal parts of 13 points on average (10 in small rings).
+A bucket has a cell:
 
     a position p:   p * buckets = bucket : 32 bits | rest : 16 bits | 16 bits not kept
     a cell:         16 rests (sorted, 2 bytes each) | 16 owners; 64 bytes, one cache line
@@ -60,9 +61,9 @@ cdef extern from *:
     void prefetch "RINGHASH_PREFETCH"(const void*) noexcept nogil
 
 cdef enum:
-    LOAD = 13            # points a bucket when the cells are made anew
-    LEAST_LOAD = 11      # a changed ring keeps its buckets while their load is between these two
-    MOST_LOAD = 14
+    SMALL = 8192         # a ring of fewer points affords emptier buckets: fewer keys need a search
+    SMALL_LOAD = 10      # points a bucket when the cells are made anew
+    LOAD = 13
     CELL_POINTS = 16
     RESTS_SIZE = 32      # bytes of the 16 rests, before the owners of a cell
     LAST_REST = 0x7FFF   # the greatest: only a place behind the last point has it at the end
@@ -99,6 +100,14 @@ cdef inline uint64_t bucket_of(const Points* at, uint32_t position) noexcept nog
 cdef inline int16_t rest_of(const Points* at, uint32_t position) noexcept nogil:
     """The 16 bits after the bucket, shifted to be compared as a signed number."""
     return <int16_t>(<uint16_t>((position * at.buckets) >> 16) ^ 0x8000u)
+
+cdef inline uint64_t buckets_for(Py_ssize_t points, uint64_t kept) noexcept nogil:
+    """How many buckets a ring of so many points has; a changed one keeps its `kept` (0: none) while
+    their load stays near what it should be, so that most cells stay as they are."""
+    cdef uint64_t load = SMALL_LOAD if points < SMALL else LOAD
+    if kept and kept * (load - 2) <= <uint64_t>points <= kept * (load + 1):
+        return kept
+    return max(<uint64_t>1, (<uint64_t>points + load - 1) // load)
 
 cdef inline Py_ssize_t starts_size(uint64_t buckets) noexcept nogil:
     return <Py_ssize_t>((buckets + BUCKETS_A_START - 1) // BUCKETS_A_START) + 1

@@ -34,7 +34,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 
 from ringhash._cells cimport (
-    LEAST_LOAD, LOAD, MOST_LOAD, NARROW_NODES, Points, cell_size, fill_cells, find, find_in,
+    NARROW_NODES, Points, buckets_for, cell_size, fill_cells, find, find_in,
     lower_bound, nearest, owner_from, prefetch, prefetch_cell, starts_size,
 )
 from ringhash._merge cimport (
@@ -490,11 +490,7 @@ cdef class Table(KeySpace):
         at.size = points
         at.wide = nodes >= NARROW_NODES
         width = 4 if at.wide else 2
-        if base is not None and (base.at.buckets * LEAST_LOAD <= <uint64_t>points
-                                 <= base.at.buckets * MOST_LOAD):
-            at.buckets = base.at.buckets
-        else:
-            at.buckets = max(1, (points + LOAD - 1) // LOAD)
+        at.buckets = buckets_for(points, base.at.buckets if base is not None else 0)
         cells = 0
         starts = cells + at.buckets * cell_size(at.wide)
         counts = starts + starts_size(at.buckets) * sizeof(uint32_t)
