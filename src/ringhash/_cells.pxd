@@ -15,7 +15,7 @@ A lookup counts the rests below its own, and that count is the place of its owne
 no loop, no branch to mispredict, one line loaded. Places behind the last point of a bucket hold the
 greatest rest and the owner of the next point, so that a key behind the last point is answered too.
 Two cases cannot be told from the cell alone and take a binary search: an equal rest (16 bits were
-dropped, about 1 key in 10,000), and a key behind 16 points of a bucket that has more (about 1 in
+dropped, about 1 key in 5,000), and a key behind 16 points of a bucket that has more (about 1 in
 25). `starts` has the index of the first point of every eighth bucket, so that this search looks at
 about 100 points.
 """
