@@ -1,5 +1,6 @@
 """Consistent hashing: which node owns a key, and exactly which key ranges a change moves."""
 
+from ringhash.drain import backoff, displaced, drain
 from ringhash.errors import (
     DuplicateNodeError,
     EmptyRingError,
@@ -13,6 +14,7 @@ from ringhash.errors import (
     StaleRouterError,
     UnknownNodeError,
 )
+from ringhash.guard import Guard
 from ringhash.handover import Handover
 from ringhash.node import Node
 from ringhash.plan import KeyRange, Move, Plan
@@ -23,6 +25,7 @@ __all__ = [
     "Balance",
     "DuplicateNodeError",
     "EmptyRingError",
+    "Guard",
     "GuardError",
     "Handover",
     "HandoverError",
@@ -40,4 +43,7 @@ __all__ = [
     "StalePlanError",
     "StaleRouterError",
     "UnknownNodeError",
+    "backoff",
+    "displaced",
+    "drain",
 ]
