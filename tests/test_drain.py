@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from handover_world import mutant
 
-import ringhash.drain as drain_module
+import ringhash.reconnect as drain_module
 import ringhash.guard as guard_module
 from ringhash import Guard, GuardError, Ring, Router, backoff, displaced, drain
-from ringhash.drain import retry_after
+from ringhash.reconnect import retry_after
 from ringhash.storm import as_svg, as_table, simulate
 
 # --- the guard ---
@@ -84,7 +84,7 @@ def test_a_guard_of_nonsense_is_refused(wrong: dict[str, float]) -> None:
 def cascade(module: Any) -> int:
     """A detector goes blind: one node after another seems gone. How many are taken out?"""
     clock = Clock()
-    router, guard = Router([f"n{i}" for i in range(8)]), module.Guard(cooldown=0, grace=0, clock=clock)
+    router, guard = Router([f"n{i}" for i in range(8)]), module.Guard(max_fraction=1, cooldown=0, grace=0, clock=clock)
     for i in range(8):
         guard.gone(f"n{i}")
         clock.now += 10
@@ -96,9 +96,9 @@ def cascade(module: Any) -> int:
 
 
 def test_a_blind_detector_takes_out_few_nodes_and_without_the_rule_all() -> None:
-    # Those taken out are no members any more: it is the load on the others that stops the cascade.
-    assert cascade(guard_module) < 8
-    line = "        if plan.fraction > self.max_fraction:"
+    # At 3 nodes left, one that seems gone is a third of them: more than may be.
+    assert cascade(guard_module) == 5
+    line = "        if names and alive / len(names) < self.min_alive:"
     assert cascade(mutant(guard_module, a=line, b="        if False:")) == 8
 
 

@@ -1,6 +1,5 @@
 """Consistent hashing: which node owns a key, and exactly which key ranges a change moves."""
 
-from ringhash.drain import backoff, displaced, drain
 from ringhash.errors import (
     DuplicateNodeError,
     EmptyRingError,
@@ -18,6 +17,7 @@ from ringhash.guard import Guard
 from ringhash.handover import Handover
 from ringhash.node import Node
 from ringhash.plan import KeyRange, Move, Plan
+from ringhash.reconnect import backoff, displaced, drain
 from ringhash.ring import Balance, Ring
 from ringhash.router import Route, Router
 

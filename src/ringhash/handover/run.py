@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import queue
@@ -312,6 +311,8 @@ class Handover:
         try:
             result = self._callback(command)()
             if inspect.isawaitable(result):
+                import asyncio  # noqa: PLC0415 - it takes longer to load than all of ringhash
+
                 result = asyncio.run(_awaited(result))
         except BaseException as error:  # noqa: BLE001 - whatever it is, the piece must go back
             self._post("fail", command.token, _reason(error))
@@ -326,6 +327,8 @@ class Handover:
         A coroutine that takes too long is cancelled. The journal is written on the loop: some
         milliseconds a transition, where the disk is slow.
         """
+        import asyncio  # noqa: PLC0415
+
         loop = asyncio.get_running_loop()
         wake = asyncio.Event()
         tasks: dict[int, asyncio.Task[None]] = {}
@@ -354,6 +357,8 @@ class Handover:
         return self.status()
 
     async def _acall(self, command: Command) -> None:
+        import asyncio  # noqa: PLC0415
+
         try:
             callback = self._callback(command)
             if _is_async(self._function(command)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import random
@@ -57,6 +56,7 @@ async def drain(
 
     Method: the close codes of RFC 6455 as registered by IANA; waves, as in rolling restarts.
 
+    >>> import asyncio
     >>> class Socket:
     ...     def close(self, code, reason): print(code, 0 <= retry_after(reason) <= 0.01)
     >>> asyncio.run(drain([Socket(), Socket()], batch=1, every=0.01))
@@ -64,6 +64,8 @@ async def drain(
     1012 True
     2
     """
+    import asyncio  # noqa: PLC0415 - it takes longer to load than all of ringhash
+
     if batch < 1:
         raise ValueError(f"batch must be at least 1, not {batch}")
     if not 0 <= every < float("inf") or not 0 <= jitter < float("inf"):
