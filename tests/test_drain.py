@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from handover_world import mutant
 
-import ringhash.reconnect as drain_module
 import ringhash.guard as guard_module
+import ringhash.reconnect as drain_module
 from ringhash import Guard, GuardError, Ring, Router, backoff, displaced, drain
 from ringhash.reconnect import retry_after
 from ringhash.storm import as_svg, as_table, simulate
@@ -75,7 +75,9 @@ def test_a_person_overrides_a_rule_by_its_name_and_only_that_one() -> None:
         guard.check(router, plan, override="everything")
 
 
-@pytest.mark.parametrize("wrong", [{"max_fraction": 2}, {"min_alive": -1}, {"cooldown": -1}, {"grace": float("nan")}])
+@pytest.mark.parametrize(
+    "wrong", [{"max_fraction": 2}, {"min_alive": -1}, {"cooldown": -1}, {"grace": float("nan")}]
+)
 def test_a_guard_of_nonsense_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Guard(**wrong)
@@ -84,7 +86,10 @@ def test_a_guard_of_nonsense_is_refused(wrong: dict[str, float]) -> None:
 def cascade(module: Any) -> int:
     """A detector goes blind: one node after another seems gone. How many are taken out?"""
     clock = Clock()
-    router, guard = Router([f"n{i}" for i in range(8)]), module.Guard(max_fraction=1, cooldown=0, grace=0, clock=clock)
+    router, guard = (
+        Router([f"n{i}" for i in range(8)]),
+        module.Guard(max_fraction=1, cooldown=0, grace=0, clock=clock),
+    )
     for i in range(8):
         guard.gone(f"n{i}")
         clock.now += 10
@@ -120,7 +125,9 @@ class Socket:
 
 def waves(module: Any, jitter: float) -> list[float]:
     log: list[float] = []
-    count = asyncio.run(module.drain((Socket(log, i % 7 == 0) for i in range(25)), 10, 0.02, jitter, rng=random.Random(1)))
+    count = asyncio.run(
+        module.drain((Socket(log, i % 7 == 0) for i in range(25)), 10, 0.02, jitter, rng=random.Random(1))
+    )
     assert count == 25
     times = [log[0], log[10], log[20]]
     assert log[9] - log[0] < 0.015
@@ -128,12 +135,12 @@ def waves(module: Any, jitter: float) -> list[float]:
 
 
 def test_waves_are_never_closer_than_they_should_be() -> None:
-    assert all(0.02 <= gap for gap in waves(drain_module, 0.5))
+    assert all(gap >= 0.02 for gap in waves(drain_module, 0.5))
 
 
 def test_that_test_finds_waves_without_a_pause() -> None:
     broken = mutant(drain_module, a="every * (1 + chance.uniform(0, jitter))", b="0")
-    assert not all(0.02 <= gap for gap in waves(broken, 0.5))
+    assert not all(gap >= 0.02 for gap in waves(broken, 0.5))
 
 
 def test_nothing_to_drain_and_nonsense() -> None:
@@ -145,7 +152,14 @@ def test_nothing_to_drain_and_nonsense() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "seconds"),
-    [("retry-after=0.5", 0.5), ("retry-after=", None), ("retry-after=-1", None), ("retry-after=nan", None), ("", None), (None, None)],
+    [
+        ("retry-after=0.5", 0.5),
+        ("retry-after=", None),
+        ("retry-after=-1", None),
+        ("retry-after=nan", None),
+        ("", None),
+        (None, None),
+    ],
 )
 def test_the_hint_of_a_close(reason: str | None, seconds: float | None) -> None:
     assert retry_after(reason) == seconds
@@ -208,12 +222,14 @@ def test_the_storm_shows_what_each_measure_is_worth() -> None:
 def test_the_picture_of_a_storm_is_an_svg_that_needs_nothing_else() -> None:
     for clients in (0, 1, 5000):
         picture = as_svg(simulate(clients=clients))
-        ET.fromstring(picture)  # noqa: S314 - our own
+        ET.fromstring(picture)
         assert picture.count("<polyline") == 4
         assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
 
 
-@pytest.mark.parametrize("wrong", [{"nodes": 0}, {"add": -5}, {"clients": -1}, {"every": 0}, {"batch": 0}, {"accept": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"nodes": 0}, {"add": -5}, {"clients": -1}, {"every": 0}, {"batch": 0}, {"accept": 0}]
+)
 def test_a_storm_of_nonsense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"must be"):
         simulate(**wrong)

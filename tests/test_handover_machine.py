@@ -230,7 +230,7 @@ def fault_of(module: Any, examples: int = 4000) -> str:
                 phases=[Phase.generate], report_multiple_bugs=False,
             ),
         )  # fmt: skip
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever shows the fault
         return f"{type(error).__name__}: {error}"
     return ""
 

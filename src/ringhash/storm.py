@@ -151,15 +151,18 @@ def as_svg(storms: Sequence[Storm], title: str = "Reconnects a second after the 
     >>> as_svg(simulate(clients=1000)).startswith("<svg")
     True
     """
-    left, top, width, height = 76, 92, 620, 300
+    left, top, width, height = 76, 136, 620, 280
     last = max(2, *(s.seconds for s in storms)) if storms else 2
     decades = math.ceil(math.log10(max(10, *(s.peak for s in storms), 10)))
+
+    lowest = max(0, decades - 3)
 
     def x(second: float) -> float:
         return left + width * second / last
 
     def y(count: float) -> float:
-        return top + height * (1 - math.log10(max(1.0, count)) / decades)
+        part = (math.log10(max(10.0**lowest, count)) - lowest) / (decades - lowest)
+        return top + height * (1 - part)
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 24} {top + height + 56}"',
@@ -168,7 +171,7 @@ def as_svg(storms: Sequence[Storm], title: str = "Reconnects a second after the 
         f'<rect width="{left + width + 24}" height="{top + height + 56}" fill="#fff"/>',
         f'<text x="{left}" y="24" font-size="17" font-weight="600">{title}</text>',
     ]
-    for decade in range(decades + 1):
+    for decade in range(lowest, decades + 1):
         at = y(10**decade)
         parts.append(f'<line x1="{left}" x2="{left + width}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>')
         parts.append(f'<text x="{left - 8}" y="{at + 4:.1f}" text-anchor="end">{10**decade:,}</text>')
@@ -193,7 +196,7 @@ def as_svg(storms: Sequence[Storm], title: str = "Reconnects a second after the 
             _mark(_SHAPES[i % 4], x(t + 0.5), y(storm.per_second[t]), colour)
             for t in range(0, storm.seconds, every)
         ]
-        at_x, at_y = left + (i % 2) * width / 2, 48 + (i // 2) * 22
+        at_x, at_y = left, 50 + i * 21
         parts.append(
             f'<line x1="{at_x}" x2="{at_x + 34}" y1="{at_y - 4}" y2="{at_y - 4}" stroke="{colour}" '
             f'stroke-width="2.5" stroke-dasharray="{dash}"/>'

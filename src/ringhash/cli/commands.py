@@ -14,6 +14,7 @@ import click
 
 from ringhash.cli.cluster import named_weights, names_in, nodes_in, planned, read_cluster
 from ringhash.cli.errors import InputError
+from ringhash.cli.handover import abort, apply, resume, show, status, storm
 from ringhash.cli.keys import KeyFile
 from ringhash.cli.measure import Check, balance_of, check, count, fair_shares, ideal
 from ringhash.cli.progress import watched
@@ -203,6 +204,10 @@ def balance(
     page = Page()
     page.balance(ring, counts)
     page.left_out(source.empty if source else 0, "field" if column else "line")
+
+
+for command in (show, apply, status, abort, resume, storm):
+    ringhash.add_command(command)
 
 
 # --- where keys come from ---
