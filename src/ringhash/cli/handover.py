@@ -48,7 +48,7 @@ _where = click.argument("where", metavar="JOURNAL|URL")
 @click.option("--html", "html_file", metavar="FILE", help="Write one page of HTML that needs no network.")
 @_json_option
 def show(plan_file: str, html_file: str | None, as_json: bool) -> None:
-    """Show what a plan moves: who gains, who loses, the largest piece, what is unusual.
+    """Show who gains and who loses by a plan.
 
     \b
       ringhash plan --nodes gw-1,gw-2,gw-3 --add gw-4 -o plan.json
@@ -162,7 +162,9 @@ def apply(
 @_where
 @_json_option
 def status(where: str, as_json: bool) -> None:
-    """Say how far a handover is. The exit status is 0 when it is over, and 1 when not."""
+    """Say how far a handover is.
+
+    The exit status is 0 when it is over, and 1 when not."""
     if _is_url(where):
         _print_reply(_ask(where, "status"))
         return
@@ -179,7 +181,10 @@ def status(where: str, as_json: bool) -> None:
 @click.command()
 @_where
 def abort(where: str) -> None:
-    """Let a handover finish the piece in hand and stop. `resume` goes on."""
+    """Stop a handover after the piece in hand.
+
+    What is done stays done; `resume` goes on, or hands it back.
+    """
     if _is_url(where):
         _print_reply(_ask(where, "abort", {}))
         return
@@ -203,7 +208,7 @@ def resume(
     retry: bool,
     reverse: bool,
 ) -> None:
-    """Go on with a handover where the process that carried it out has ended."""
+    """Go on with a handover that has stopped."""
     if _is_url(where):
         _print_reply(_ask(where, "resume", {"retry": retry, "reverse": reverse}))
         return
@@ -222,7 +227,9 @@ def resume(
 @click.option("--svg", "svg_file", metavar="FILE", help="Draw it.")
 @_json_option
 def storm(svg_file: str | None, as_json: bool, **options: Any) -> None:
-    """Simulate the reconnects of a change: modulo against ring, at once against drained.
+    """Simulate the reconnects after a change.
+
+    Modulo against ring, at once against drained in waves.
 
     \b
       ringhash storm --nodes 5 --add 1 --clients 100000 --svg storm.svg
@@ -352,12 +359,11 @@ def _resume(
     if stop_command is None or start_command is None:
         raise click.UsageError("to go on needs --stop and --start")
     with refusals():
+        with Journal(where) as journal:  # behind what was asked for before
+            for what in ["reverse"] * reverse + ["retry"] * retry:
+                journal.request(what)
         handover = Handover.resume(where, stop=_shell(stop_command), start=_shell(start_command))
         handover._progress = _Follow(router_file, handover.router)
-        if reverse:
-            handover.reverse()
-        if retry:
-            handover.retry()
     _carry_out(handover)
 
 
