@@ -1,4 +1,4 @@
-"""Clients: sessions that send numbered messages, follow redirections, and come back when they are sent away."""
+"""Clients: sessions that send numbered messages, follow redirections, and come back when sent away."""
 
 from __future__ import annotations
 
@@ -91,12 +91,8 @@ class Client:
                 if code == MOVED:
                     hops += 1
                     moved = json.loads(reason)
-                    ports = await self.front("ports")
-                    self.route = {
-                        "node": moved["to"],
-                        "epoch": moved["epoch"],
-                        "port": ports.get(moved["to"]),
-                    }
+                    port = (await self.front("ports")).get(moved["to"])
+                    self.route = {"node": moved["to"], "epoch": moved["epoch"], "port": port}
                     continue
                 wait = retry_after(reason)
             except (OSError, InvalidHandshake, TimeoutError):

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from client import Client, FrontDoor
 
@@ -45,7 +45,7 @@ class Cluster:
         self.tasks: list[asyncio.Task[None]] = []
         self.begin = time.time()
 
-    async def __aenter__(self) -> Cluster:
+    async def __aenter__(self) -> Self:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         journal = str(Path(self.folder.name) / "handover.sqlite")
@@ -146,7 +146,7 @@ class View:
             while True:
                 print(await self.line(), flush=True)
                 await asyncio.sleep(1)
-        from rich.live import Live
+        from rich.live import Live  # noqa: PLC0415 - only for a terminal
 
         with Live(refresh_per_second=8) as live:
             while True:
@@ -169,7 +169,7 @@ class View:
         )
 
     async def table(self) -> Any:
-        from rich.table import Table
+        from rich.table import Table  # noqa: PLC0415
 
         stats = await self.cluster.front("stats")
         status = (await self.cluster.front("status"))["text"]
@@ -181,9 +181,8 @@ class View:
         table.add_column("epoch", justify="right")
         most = max([it["sessions"] for it in stats.values()] or [1]) or 1
         for name, it in sorted(stats.items()):
-            table.add_row(
-                name, str(it["sessions"]), "█" * round(40 * it["sessions"] / most), str(it["epoch"])
-            )
+            bar = "█" * round(40 * it["sessions"] / most)
+            table.add_row(name, str(it["sessions"]), bar, str(it["epoch"]))
         table.add_section()
         table.add_row("reconnects a second", str(self.reconnects()))
         table.add_row("messages confirmed", f"{sum(c.acked for c in clients):,}")

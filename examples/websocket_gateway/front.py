@@ -133,7 +133,7 @@ class Front:
         assert self.handover is not None
         self.running = asyncio.ensure_future(self.handover.arun())
 
-    def progress(self, status: Any) -> None:
+    def progress(self, _status: Any) -> None:
         if self.router.epoch != self.told:
             self.told = self.router.epoch
             self.spawn(self.tell())
