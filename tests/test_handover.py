@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 from handover_world import mutant
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import ringhash.handover.journal as journal_module
+import ringhash.router as router_module
+import ringhash.transit as transit_module
 from ringhash import Ring, Router, StalePlanError
 from ringhash.errors import HandoverError, HandoverRunningError, JournalError, Moved, StaleRouterError
 from ringhash.handover import Handover
@@ -96,9 +98,7 @@ def test_a_piece_knows_its_edges_and_its_way_back() -> None:
 # --- routing in the middle ---
 
 
-@given(st.data())
-@settings(deadline=None, max_examples=60)
-def test_the_owner_is_the_old_one_until_its_piece_is_done_and_the_new_one_after(data: st.DataObject) -> None:
+def routes_right(data: st.DataObject) -> None:
     names = [f"n{i}" for i in range(data.draw(st.integers(1, 6)))]
     gone = data.draw(st.lists(st.sampled_from(names), unique=True))
     new = [f"m{i}" for i in range(data.draw(st.integers(0, 2)))]
@@ -132,6 +132,33 @@ def test_the_owner_is_the_old_one_until_its_piece_is_done_and_the_new_one_after(
             assert route.moving == (move is not None and not done[KEYS.index(key)])
         copies: list[Router] = [Router.from_dict(router.to_dict()), pickle.loads(pickle.dumps(router))]
         assert all(copy == router and copy.owner_many(KEYS) == expected for copy in copies)
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=60)
+def test_the_owner_is_the_old_one_until_its_piece_is_done_and_the_new_one_after(data: st.DataObject) -> None:
+    routes_right(data)
+
+
+@pytest.mark.parametrize(
+    ("line", "without"),
+    [
+        ("        mine = mine[~np.isin(mine, kept)]", "        mine = mine[:0]"),
+        ("        here = _inside(at, starts, ends) == done", "        here = np.full(len(at), done)"),
+        (
+            "bounds = np.unique(np.concatenate((ends, starts[starts > 0] - 1, [SPACE - 1])))",
+            "bounds = np.unique(ends)",
+        ),
+    ],
+    ids=["no points at the bounds", "all points of the ring after", "no points before what is done"],
+)
+def test_that_test_finds_a_table_with(line: str, without: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(router_module, "Transit", mutant(transit_module, a=line, b=without).Transit)
+    quick = settings(
+        max_examples=200, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
+    )
+    with pytest.raises(AssertionError):
+        quick(given(st.data())(routes_right))()
 
 
 def test_the_first_nodes_own_nothing_until_all_is_done() -> None:
@@ -223,6 +250,24 @@ def test_a_client_comes_to_the_owner_in_two_hops(data: st.DataObject) -> None:
                 replicas[node].follow(states[latest])
         assert hops <= 2
         assert node == router.owner(key) or router.route(key).node == node
+
+
+def test_a_router_that_is_behind_sends_nobody_back() -> None:
+    """Without the epoch, a node that does not know yet that it has a key sends its client back, for ever."""
+    router = Router(["a", "b"])
+    behind = Router.from_dict(router.to_dict())
+    plan = router.plan(add=["c"])
+    gentle(router, plan).run()
+    key = next(key for key in KEYS if plan.move_of(key))
+    old = router.ring.without("c").owner(key)
+    with pytest.raises(Moved) as first:
+        router.check(key, old, 0)
+    assert first.value.to == "c"
+    with pytest.raises(StaleRouterError):
+        behind.check(key, "c", first.value.epoch)
+    with pytest.raises(Moved) as without:
+        behind.check(key, "c")  # the control: no epoch, and back it goes
+    assert without.value.to == old
 
 
 def test_another_change_is_refused_meanwhile() -> None:

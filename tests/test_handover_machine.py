@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
@@ -167,8 +168,7 @@ GUARDS = {
         "two owners|start before|start while|does not serve|nothing to call|no pause",
     ),
     "one call of a piece at a time": Guard(
-        "            if it.away is None:\n                self._send", "            if True:\n                self._send",
-        "two calls",
+        "        if it.away is not None:\n            return", "        if False:\n            return", "two calls"
     ),
     "a time-out never gives a piece away": Guard(
         "        self._back(number, State.KEPT, why, now)",
@@ -438,6 +438,20 @@ def test_a_piece_whose_way_back_fails_is_stuck_and_says_so() -> None:
     assert world.machine.progress[1].note == "it broke; on the way back: it broke"
     world.say("retry")
     assert world.finish()[0] == ("OVER",)
+
+
+def test_the_way_back_is_tried_again_after_longer_and_longer_pauses() -> None:
+    world = World(PIECES[:1], Options(pause=1.0, timeout=10.0, tries=3))
+    times: list[float] = []
+
+    def act(world: World, command: Command) -> bool:
+        if command.call == "undo":
+            times.append(world.now)
+        world.answer(command.token, False, effect=False)
+        return True
+
+    assert world.finish(act)[1] == ("FAILED", "source", True)
+    assert [round(b - a) for a, b in pairwise(times)] == [4, 16]
 
 
 def test_a_lost_source_has_stopped_and_a_lost_target_gets_nothing() -> None:

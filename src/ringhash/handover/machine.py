@@ -137,7 +137,7 @@ class Options:
 
 @dataclass(slots=True)
 class Progress:
-    """A piece on its way. The last two fields are of this process and in no journal."""
+    """A piece on its way. The last three fields are of this process and in no journal."""
 
     state: State = State.PENDING
     holder: Side = Side.SOURCE
@@ -151,6 +151,7 @@ class Progress:
     unsure: bool = False  # the other side was told to start, and has not confirmed a stop since
     rounds: int = 0  # how often it has begun since it was last handed over
     deadline: float | None = None
+    due: float | None = None  # when the call is to be made, if not yet
     away: tuple[int, Side, str | None] | None = None  # the call not come back: token, heading, whom
 
     @property
@@ -283,7 +284,7 @@ class Machine:
         it.stuck = record.stuck
         it.note = record.note
         it.token = record.seq
-        it.deadline = None
+        it.deadline = it.due = None
         it.call = cast("Call", record.call) if record.call else None
 
     def _apply_retry(self) -> None:
@@ -323,7 +324,7 @@ class Machine:
 
     def wake_at(self) -> float | None:
         """Return when `tick` must be called next if no event comes before; None: no need."""
-        times = [it.deadline for it in self.progress if it.deadline is not None]
+        times = [t for it in self.progress for t in (it.deadline, it.due) if t is not None]
         if self._cooling and list(self._eligible()):
             times += self._cooling
         return min(times, default=None)
@@ -336,6 +337,8 @@ class Machine:
             self.resumed = False
             self._resume(now)
         for number, it in enumerate(self.progress):
+            if it.due is not None and it.due <= now:
+                self._let_go(number, now)
             if it.deadline is not None and it.deadline <= now:
                 self._time_out(number, now)
         self._cooling = [until for until in self._cooling if until > now]
@@ -488,7 +491,7 @@ class Machine:
             self._ask(number, now)
         elif it.tries + 1 < self.options.tries:
             self._record(number, it.state, verdict=it.verdict, call=it.call, tries=it.tries + 1, note=it.note)
-            self._ask(number, now)
+            self._ask(number, now, after=self.options.pause * 4**it.tries)
         else:
             end = it.verdict or verdict
             note = f"{it.note}; on the way back: {why}" if it.note else why
@@ -515,8 +518,9 @@ class Machine:
 
     # --- calls and answers ---
 
-    def _ask(self, number: int, now: float, repeat: bool = False) -> None:
-        """Make the call that the last record of the piece speaks of, once the one before is back."""
+    def _ask(self, number: int, now: float, repeat: bool = False, after: float = 0.0) -> None:
+        """Make the call that the last record of the piece speaks of, once the one before is back and
+        `after` seconds have passed."""
         it = self.progress[number]
         whom = self._whom(number)
         if whom is None or (it.call == "stop" and whom in self.gone):
@@ -527,13 +531,16 @@ class Machine:
         elif whom in self.gone:
             it.tries = self.options.tries
             self._back(number, State.FAILED, f"{whom!r} was lost", now)
+        elif after:
+            it.due = now + after
         else:
             it.deadline = now + self.options.timeout
-            if it.away is None:
-                self._send(number, repeat or it.tries > 0 or it.rounds > 1)
+            self._send(number, repeat or it.tries > 0 or it.rounds > 1)
 
     def _send(self, number: int, repeat: bool) -> None:
         it = self.progress[number]
+        if it.away is not None:
+            return  # rule 3: `_answered` lets this call go
         call = it.call or "start"
         it.away = (it.token, it.heading, self._whom(number))
         view = self._view(number, it.heading.other if call == "undo" else it.heading)
@@ -554,7 +561,8 @@ class Machine:
     def _let_go(self, number: int, now: float) -> None:
         """Make the call that waited for another one of its piece to come back."""
         it = self.progress[number]
-        if it.call is not None and it.away is None:
+        if it.call is not None and (it.due is None or it.due <= now):
+            it.due = None
             it.deadline = now + self.options.timeout
             self._send(number, True)
 
