@@ -25,7 +25,7 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.core: $(VENV)/.made $(CORE)
-	$(BIN)/python -m pip install --quiet --editable ".[cli]" --group test
+	$(BIN)/python -m pip install --quiet --editable ".[cli]" --group test --group frames
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.made pyproject.toml
