@@ -8,7 +8,6 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from hashlib import blake2b
 from itertools import chain, pairwise
 from typing import Any, NamedTuple, NoReturn, Self, cast
 
@@ -353,12 +352,8 @@ class Ring(Immutable, Table):
         if self._token_sum is None:
             _set_token_sum(self, sum(map(_token, self.nodes)))
         total = cast("int", self._token_sum) % (1 << _TOKEN_BITS)
-        return blake2b(
-            b"ringhash-1"
-            + struct.pack("<IQBI", self.vnodes, self.seed, self.hash_tags, len(self))
-            + total.to_bytes(_TOKEN_BITS // 8, "little"),
-            digest_size=16,
-        ).hexdigest()
+        options = struct.pack("<IQBI", self.vnodes, self.seed, self.hash_tags, len(self))
+        return _hash(b"ringhash-1" + options + total.to_bytes(_TOKEN_BITS // 8, "little")).hex()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ring):
@@ -455,7 +450,13 @@ def _token(node: Node) -> int:
     name = node.name.encode()
     record = struct.pack("<I", len(name)) + name + struct.pack("<d", node.weight)
     record += b"\0" if node.zone is None else b"\1" + node.zone.encode()
-    return int.from_bytes(blake2b(record, digest_size=_TOKEN_BITS // 8).digest(), "little")
+    return int.from_bytes(_hash(record), "little")
+
+
+def _hash(data: bytes) -> bytes:
+    from hashlib import blake2b  # noqa: PLC0415  (it loads OpenSSL, and a ring need not have a digest)
+
+    return blake2b(data, digest_size=_TOKEN_BITS // 8).digest()
 
 
 def _spread(
