@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple, NoReturn, Self, cast
 
 import numpy as np
@@ -167,6 +167,14 @@ class Ring(Table):
         if not 1 <= n <= len(self):
             self._fail_count(n)
         return _spread(walk, *self._zone_tables(), n)
+
+    def _owners_along(self, walk: Iterator[str], n: int, distinct: object) -> tuple[str, ...]:
+        """As `owners`, along a walk that a pin has changed."""
+        if distinct not in {"node", "zone"}:
+            raise ValueError(f"distinct must be 'node' or 'zone', not {distinct!r}")
+        if not 1 <= n <= len(self):
+            self._fail_count(n)
+        return tuple(islice(walk, n)) if distinct == "node" else _spread(walk, *self._zone_tables(), n)
 
     def _zone_tables(self) -> tuple[dict[str, str | Node], Counter[str | Node]]:
         """The zone of each node, and how many nodes each zone has; a node without one is its own."""
