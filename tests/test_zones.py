@@ -12,7 +12,9 @@ KEYS = [f"object:{i}" for i in range(40)]
 ZONES = ["a", "b", "c", None]
 
 members = st.dictionaries(
-    st.sampled_from("pqrstuvw"), st.tuples(st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from(ZONES)), min_size=2
+    st.sampled_from("pqrstuvw"),
+    st.tuples(st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from(ZONES)),
+    min_size=2,
 )
 
 
@@ -35,7 +37,11 @@ def test_zones_are_spread_first_and_then_filled_up(nodes, vnodes):
             assert len({zone_of[name] for name in owners}) == min(n, zones), "as many zones as there can be"
 
 
-@given(nodes=members, new=st.tuples(st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from(ZONES)), vnodes=st.integers(1, 8))
+@given(
+    nodes=members,
+    new=st.tuples(st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from(ZONES)),
+    vnodes=st.integers(1, 8),
+)
 @settings(max_examples=80, deadline=None)
 def test_a_new_node_changes_each_list_by_at_most_one_in_and_one_out(nodes, new, vnodes):
     before, after = ring_of(nodes, vnodes), ring_of({**nodes, "new": new}, vnodes)

@@ -10,11 +10,13 @@ from ringhash.errors import (
     StalePlanError,
     UnknownNodeError,
 )
+from ringhash.hotkeys import HotKey, HotKeys, HotReport
 from ringhash.node import Node
 from ringhash.pins import Pin
 from ringhash.plan import KeyRange, Move, Plan
 from ringhash.ring import Balance, Ring
 from ringhash.router import Router
+from ringhash.salt import Salt
 from ringhash.stats import NodeStats, RouterStats
 
 __all__ = [
@@ -22,6 +24,9 @@ __all__ = [
     "BoundedRouter",
     "DuplicateNodeError",
     "EmptyRingError",
+    "HotKey",
+    "HotKeys",
+    "HotReport",
     "KeyRange",
     "LoadReport",
     "Move",
@@ -35,6 +40,7 @@ __all__ = [
     "RinghashError",
     "Router",
     "RouterStats",
+    "Salt",
     "StalePlanError",
     "Ticket",
     "UnknownNodeError",
