@@ -13,7 +13,7 @@ CORE := $(wildcard src/ringhash/*.pyx src/ringhash/*.pxd) setup.py pyproject.tom
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format types build bench asan valgrind clean
+.PHONY: help demo balancer test lint format types build bench asan valgrind clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ $(VENV)/.bench: $(VENV)/.core
 
 demo: $(VENV)/.core ## Route a year of real flights, then change the cluster
 	$(BIN)/python examples/flights_demo.py
+
+balancer: $(VENV)/.core ## An HTTP balancer and five backends under load, one of which is killed
+	$(BIN)/python examples/http_balancer/demo.py
 
 test: $(VENV)/.core ## The tests. PYTEST_ARGS="-k plan" narrows them
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
