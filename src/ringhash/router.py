@@ -23,7 +23,7 @@ from ringhash.state import State
 from ringhash.stats import RouterStats, stats_of
 
 if TYPE_CHECKING:
-    from ringhash._core import Key
+    from ringhash._core import _Key
 
 __all__ = ["Router"]
 
@@ -335,7 +335,7 @@ class Router(Live):
         """The pinned keys, as the bytes that would be hashed, and the node of each; read-only."""
         return self._state.pins.nodes
 
-    def pin(self, key: Key, node: str) -> None:
+    def pin(self, key: _Key, node: str) -> None:
         """Let `key` go to `node`, whatever the ring says; an older pin of the key ends.
 
         A key counts by the bytes that would be hashed: a str and its UTF-8 are one key, and with
@@ -359,7 +359,7 @@ class Router(Live):
             key_bytes = state.ring._key_bytes(key)
             self._commit(state.pinned(state.pins.with_pin(key_bytes, str(node))))
 
-    def unpin(self, key: Key) -> bool:
+    def unpin(self, key: _Key) -> bool:
         """Let `key` go where the ring says; return whether it was pinned. Cost: O(pins)."""
         with self._lock:
             state = self._state
