@@ -745,11 +745,6 @@ cdef class Walk:
     cdef bytearray seen
     cdef object ahead          # the name of a node that comes before all others, or None
 
-    cdef void put_ahead(self, object name):
-        self.seen[self.table.names.index(name)] = 1
-        self.left -= 1
-        self.ahead = name
-
     cdef void start(self, Table table, Py_ssize_t first):
         self.table = table
         self.next_point = first
@@ -818,6 +813,18 @@ cdef class Live:
         table, name = self.table_and_pin(key)
         return table.owner_of(key) if name is None else name
 
+    cdef tuple owners_or_pin(self, object key, object n, object distinct):
+        cdef Table table
+        table, name = self.table_and_pin(key)
+        if name is None:
+            return table.owners_of(key, n, distinct)
+        return table._owners_along(walk_from(table, key, name), n, distinct)
+
+    cdef Walk walk_or_pin(self, object key):
+        cdef Table table
+        table, name = self.table_and_pin(key)
+        return table.walk_of(key) if name is None else walk_from(table, key, name)
+
     def owner(self, key):
         """owner($self, key, /)
 --
@@ -837,26 +844,18 @@ Return the owner of `key` in the ring of the moment; as `Ring.owner`, and as fas
 --
 
 Return the first n distinct nodes from `key` in the ring of the moment; as `Ring.owners`."""
-        cdef Table table
-        table, name = self.table_and_pin(key)
-        if name is not None:
-            return table._owners_along(self.walk_from(table, key, name), n, distinct)
-        return table.owners_of(key, n, distinct)
+        if rare(self.pins is not None):
+            return self.owners_or_pin(key, n, distinct)
+        return self.current().owners_of(key, n, distinct)
 
     def walk(self, key):
         """walk($self, key, /)
 --
 
 Iterate over every node of the ring of the moment once, from `key` on; as `Ring.walk`."""
-        cdef Table table
-        table, name = self.table_and_pin(key)
-        return self.walk_from(table, key, name)
-
-    cdef Walk walk_from(self, Table table, object key, object first):
-        cdef Walk walk = table.walk_of(key)
-        if first is not None:
-            walk.put_ahead(first)
-        return walk
+        if rare(self.pins is not None):
+            return self.walk_or_pin(key)
+        return self.current().walk_of(key)
 
     def position(self, key):
         """position($self, key, /)
@@ -866,6 +865,15 @@ Return the position of `key`; as `Ring.position`."""
         return self.current().position_of(key)
 
 
+cdef Walk walk_from(Table table, object key, object first):
+    """The walk of `key`, but the node named `first` is first."""
+    cdef Walk walk = table.walk_of(key)
+    walk.seen[table.names.index(first)] = 1
+    walk.left -= 1
+    walk.ahead = first
+    return walk
+
+
 cdef Table NO_TABLE = Table((), ())
 
 
@@ -873,8 +881,7 @@ cdef Table NO_TABLE = Table((), ())
 
 @cython.final
 @cython.no_gc
-@cython.internal
-cdef class Slot:
+cdef class _Slot:
     """What one node holds. It outlives the node for as long as it holds something."""
 
     cdef readonly str name
@@ -899,7 +906,7 @@ cdef class Loads:
     cdef Live live
     cdef Table table           # that `slots` is for
     cdef tuple slots           # one of every node of `table`
-    cdef dict slot_of          # name -> Slot; also of nodes that left and still hold something
+    cdef dict slot_of          # name -> _Slot; also of nodes that left and still hold something
     cdef double weights
     cdef double factor
     cdef readonly int64_t held
@@ -907,7 +914,7 @@ cdef class Loads:
     cdef int64_t elsewhere     # of them, those that did not get the first node
     cdef int64_t walked        # nodes that these passed
     cdef int64_t farthest      # most nodes that one of these passed
-    cdef int64_t walks         # serial number, for `Slot.seen_by`
+    cdef int64_t walks         # serial number, for `_Slot.seen_by`
 
     def __cinit__(self, Live live not None, double factor):
         self.live = live
@@ -926,14 +933,14 @@ cdef class Loads:
 
     cdef int adopt(self, Table table, list weights) except -1:
         cdef dict old = self.slot_of
-        cdef dict slot_of = {name: slot for name, slot in old.items() if (<Slot>slot).held}
+        cdef dict slot_of = {name: slot for name, slot in old.items() if (<_Slot>slot).held}
         cdef list slots = []
         cdef double total = 0.0
-        cdef Slot slot
+        cdef _Slot slot
         for name, weight in zip(table.names, weights, strict=True):
             slot = old.get(name)
             if slot is None:
-                slot = Slot()
+                slot = _Slot()
                 slot.name = name
             slot.weight = weight
             total += slot.weight
@@ -951,11 +958,11 @@ cdef class Loads:
     def _fail_room(self, avoid):
         raise LookupError("there is no node with room")
 
-    cdef inline bint has_room(self, Slot slot) noexcept:
+    cdef inline bint has_room(self, _Slot slot) noexcept:
         return slot.held < self.factor * <double>(self.held + 1) * slot.weight / self.weights
 
-    cdef inline Slot slot_at(self, Py_ssize_t point):
-        return <Slot>PyTuple_GET_ITEM(self.slots, owner_from(&self.table.at, point))
+    cdef inline _Slot slot_at(self, Py_ssize_t point):
+        return <_Slot>PyTuple_GET_ITEM(self.slots, owner_from(&self.table.at, point))
 
     def acquire(self, key, avoid=None):
         """acquire($self, key, avoid=None)
@@ -975,7 +982,7 @@ Raises:
     NoNodeAvailableError: Every node is down, or none is left that is not to be avoided.
     EmptyRingError, TypeError, OverflowError: As `Router.owner` does.
 
-Thread-safe. Cost: about five times that of `owner`; the walk looks at O(1 / (factor - 1)**2) nodes
+Thread-safe. Cost: with `release`, two to three times that of `owner`; the walk looks at O(1 / (factor - 1)**2) nodes
 on average. Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads (2017).
 
 >>> from ringhash import BoundedRouter, Router
@@ -1017,10 +1024,10 @@ on average. Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bou
     cdef int take(self, Ticket ticket, uint32_t owner, uint32_t position, str pin,
                   frozenset avoid) except -1:
         """Give `ticket` a slot, or None when every slot with room is to be avoided."""
-        cdef Slot slot
+        cdef _Slot slot
         cdef int64_t passed = 0
         cdef Py_ssize_t point, steps
-        slot = <Slot>PyTuple_GET_ITEM(self.slots, owner)
+        slot = <_Slot>PyTuple_GET_ITEM(self.slots, owner)
         if rare(pin is not None):
             slot = self.slot_of[pin]
         if rare(not self.has_room(slot) or avoid is not None):
@@ -1049,12 +1056,12 @@ on average. Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bou
         """For every node that serves, or is gone and still holds something: name -> (what it holds,
         its room as above or None); and the counters, all of one moment."""
         cdef Table table = self.live.current()
-        cdef Slot slot
+        cdef _Slot slot
         cdef dict nodes
         if table is not self.table:
             self.follow(table)
         with cython.critical_section(self):
-            nodes = {name: ((<Slot>slot).held, None) for name, slot in self.slot_of.items()}
+            nodes = {name: ((<_Slot>slot).held, None) for name, slot in self.slot_of.items()}
             for slot in self.slots:
                 nodes[slot.name] = (slot.held, self.factor * <double>(self.held + 1)
                                     * slot.weight / self.weights)
@@ -1068,7 +1075,7 @@ cdef class Ticket:
     """A place that a key holds at a node; made by `BoundedRouter.acquire`. A context manager."""
 
     cdef Loads loads
-    cdef Slot slot
+    cdef _Slot slot
     cdef bint released
 
     @property
