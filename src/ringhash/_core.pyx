@@ -1080,6 +1080,7 @@ cdef class Ticket:
 
     @property
     def node(self):
+        """The name of the node that the place is at."""
         return None if self.slot is None else self.slot.name
 
     def release(self):

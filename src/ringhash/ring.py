@@ -19,6 +19,7 @@ from ringhash.errors import DuplicateNodeError, EmptyRingError
 from ringhash.immutable import Immutable, slot_setter
 from ringhash.membership import changed, changes_between, changes_for, find_name
 from ringhash.node import Node, nodes_from, plain_type
+from ringhash.pins import Pin
 from ringhash.plan import KeyRange, NodeChange, Plan
 from ringhash.records import check_fields, field
 
@@ -270,7 +271,13 @@ class Ring(Immutable, Table):
             )
         return self._plan(other, changes_between(self.nodes, other.nodes), None)
 
-    def _plan(self, other: Ring, changes: tuple[NodeChange, ...], epoch: int | None) -> Plan:
+    def _plan(
+        self,
+        other: Ring,
+        changes: tuple[NodeChange, ...],
+        epoch: int | None,
+        unpins: tuple[Pin, ...] = (),
+    ) -> Plan:
         starts, ends, sources, targets = self._moves_to(other)
         return Plan(
             before=self.digest,
@@ -282,6 +289,7 @@ class Ring(Immutable, Table):
             ranges=(starts, ends),
             owners=(sources, targets),
             names=(self.names, other.names),
+            unpins=unpins,
         )
 
     # --- what each node owns ---

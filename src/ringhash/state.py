@@ -53,9 +53,7 @@ class State:
     def planned(self, changes: tuple[NodeChange, ...]) -> tuple[Plan, Ring]:
         """Return the plan of a change of the members, and the ring that it makes."""
         after = self.ring._changed(changes) if changes else self.ring
-        plan = self.ring._plan(after, changes, self.epoch)
-        plan.unpins = self._ended_by(changes)
-        return plan, after
+        return self.ring._plan(after, changes, self.epoch, self._ended_by(changes)), after
 
     def check_pins(self, changes: tuple[NodeChange, ...], allow_unpin: bool) -> None:
         """Raise `PinnedNodeError` when a change takes a node that keys are pinned to."""
