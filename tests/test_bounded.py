@@ -5,7 +5,9 @@ capacity of a node that is up = ceil(factor * (held + 1) * weight / sum of the w
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -58,6 +60,16 @@ def test_a_ticket_that_is_lost_is_held():
     bounded = BoundedRouter(Router(NAMES))
     bounded.acquire("user:7")
     assert bounded.held == 1
+
+
+def test_a_ticket_has_no_copies():
+    ticket = BoundedRouter(Router(NAMES)).acquire("user:7")
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="given back once"):
+            copied(ticket)
+    assert repr(ticket) == f"<Ticket for {ticket.node!r}>"
+    ticket.release()
+    assert repr(ticket) == f"<Ticket for {ticket.node!r}, released>"
 
 
 def test_one_hot_key_fills_its_node_and_then_the_next_ones_of_its_walk():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -236,6 +237,40 @@ def test_the_check_of_one_moment_can_fail():
     owners = router.owner_many(KEYS)
     assert owners != [walk[0] for walk in walks.values()]
     assert owners != [first_up(walk, {"gw-2", "gw-3"}) for walk in walks.values()]
+
+
+def best_of(repeat, action):
+    best = float("inf")
+    for _ in range(repeat):
+        began = time.perf_counter()
+        action()
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+@pytest.mark.slow
+def test_a_mark_costs_no_more_than_a_removal_and_a_lookup_what_it_did():
+    router = Router([f"gw-{i}" for i in range(1000)])
+
+    def removal():
+        router.remove("gw-500")
+        router.add("gw-500")
+
+    def mark():
+        router.mark_down("gw-500")
+        router.mark_up("gw-500")
+
+    def lookups(owner=router.owner, keys=KEYS * 30):
+        for key in keys:
+            owner(key)
+
+    remove, marked, before = best_of(30, removal), best_of(30, mark), best_of(50, lookups)
+    router.mark_down(*(f"gw-{i}" for i in range(0, 1000, 10)))
+    after = best_of(50, lookups)
+    print(f"remove and add {remove * 500:.3f} ms, mark down and up {marked * 500:.3f} ms each; "
+          f"lookup {before / 9e-6:.1f} ns, with 100 of 1,000 nodes down {after / 9e-6:.1f} ns")  # fmt: skip
+    assert marked <= remove
+    assert after <= 1.2 * before
 
 
 def test_the_ring_is_full_while_nodes_are_down():

@@ -881,6 +881,7 @@ cdef Table NO_TABLE = Table((), ())
 
 @cython.final
 @cython.no_gc
+@cython.auto_pickle(False)
 cdef class _Slot:
     """What one node holds. It outlives the node for as long as it holds something."""
 
@@ -1104,9 +1105,12 @@ Give the place back; a second time does nothing. Returns whether this was the fi
     def __enter__(self):
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, kind, error, traceback):
         self.give_back()
         return None
+
+    def __reduce__(self):
+        raise TypeError("a ticket cannot be copied or pickled: its place is given back once")
 
     def __repr__(self):
         return f"<Ticket for {self.node!r}{', released' if self.released else ''}>"

@@ -140,19 +140,24 @@ class HotKeys:
     def _take_over(self) -> int:
         """Let the key go that has the least count, and return that count."""
         least = self._least
-        victim = next(reversed(self._with_count[least]))  # the last: a dict finds its first slowly
+        same = self._with_count[least]
+        victim, _ = same.popitem()  # not the first: behind many that left, a dict finds it slowly
+        if not same:
+            self._no_more_of(least)
         del self._counts[victim]
         self._errors.pop(victim, None)
-        self._leave(victim, least)
         return least
 
     def _leave(self, unit: Unit, count: int) -> None:
         same = self._with_count[count]
         del same[unit]
         if not same:
-            del self._with_count[count]
-            if count == self._least:
-                self._least = count + 1  # where the key that left is about to be
+            self._no_more_of(count)
+
+    def _no_more_of(self, count: int) -> None:
+        del self._with_count[count]
+        if count == self._least:
+            self._least = count + 1  # where the key that left, or takes over, is about to be
 
     @property
     def total(self) -> float:
