@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import pickle
 import uuid
@@ -111,6 +112,31 @@ def test_many_keys_answer_as_one_key_does():
         expected = [router.owner(one) for one in (batch.tolist() if isinstance(batch, np.ndarray) else batch)]
         assert router.owner_many(batch) == expected
         assert [router.nodes[i].name for i in router.index_many(batch)] == expected
+
+
+def test_iterables_and_columns_too():
+    router, key, node = pinned_router()
+    expected = [router.owner(one) for one in KEYS]
+    assert node in expected
+    columns = [iter(KEYS), dict.fromkeys(KEYS), (one for one in KEYS), np.array(KEYS, object)]
+    if pandas := optional("pandas"):
+        columns.append(pandas.Series(KEYS, index=range(len(KEYS), 0, -1)))
+    if pyarrow := optional("pyarrow"):
+        columns += [pyarrow.array(KEYS), pyarrow.chunked_array([KEYS[:5], KEYS[5:]])]
+    for column in columns:
+        assert router.owner_many(column) == expected
+    for column in columns[3:]:
+        assert [router.nodes[i].name for i in router.index_many(column)] == expected
+    for one in (key, key.encode(), bytearray(b"x"), 7, uuid.UUID(int=1), None):
+        with pytest.raises(TypeError, match="keys must be"):
+            router.owner_many(one)
+
+
+def optional(name):
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return None
 
 
 def test_the_walk_of_a_pinned_key_begins_at_its_node():

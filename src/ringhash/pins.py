@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ringhash._core import KeySpace, Table
+from ringhash.batch import readable
 from ringhash.records import check_fields, plain_name
 
-__all__ = ["Pin", "Pins"]
+__all__ = ["Pin", "Pins", "kept"]
 
 
 class Pin(NamedTuple):
@@ -86,12 +87,29 @@ class Pins:
         return tuple(pin for pin in self if pin.node in wanted) if wanted else ()
 
     def rows(self, table: Table, keys: Any) -> Iterator[tuple[int, str]]:
-        """Yield the index and the node of each of many keys (as `readable` returns them) that is
-        pinned. One hash a key; only keys at the position of a pinned one are looked at."""
+        """Yield the index and the node of each of many keys that is pinned; `keys` from `kept`.
+
+        One hash a key; only keys at the position of a pinned one are looked at.
+        """
         if self._positions is None:
             space = KeySpace(table.seed)  # no tags: the bytes are narrowed already
             self._positions = np.array([space.position(key) for key in self.nodes], np.uint32)
-        for row in np.flatnonzero(np.isin(table._positions(keys), self._positions)).tolist():
-            node = self.nodes.get(table._key_bytes(keys[row]))
+        positions = table._positions(readable(keys))
+        for row in np.flatnonzero(np.isin(positions, self._positions)).tolist():
+            node = self.nodes.get(table._key_bytes(_item(keys, row)))
             if node is not None:
                 yield row, node
+
+
+def kept(keys: Any) -> Any:
+    """Return many keys in a form that can be read more than once, and by index."""
+    if isinstance(keys, (list, tuple, str, bytes, bytearray, memoryview)):
+        return keys  # those that are one key are refused by `readable`
+    if any(hasattr(keys, name) for name in ("__array__", "__arrow_c_array__", "__arrow_c_stream__")):
+        return keys
+    return tuple(keys) if isinstance(keys, Iterable) else keys
+
+
+def _item(keys: Any, row: int) -> Any:
+    item = keys.iloc[row] if hasattr(keys, "iloc") else keys[row]
+    return item.as_py() if hasattr(item, "as_py") else item

@@ -11,7 +11,7 @@ from ringhash.batch import readable
 from ringhash.errors import PinnedNodeError
 from ringhash.health import live_ring, members_of
 from ringhash.membership import find_name
-from ringhash.pins import Pin, Pins
+from ringhash.pins import Pin, Pins, kept
 from ringhash.plan import NodeChange, Plan
 from ringhash.ring import Ring
 
@@ -94,22 +94,24 @@ class State:
 
     def index_many(self, keys: Any) -> np.ndarray[Any, np.dtype[np.intp]]:
         """Return the owners of many keys, as indexes into the nodes of `ring`."""
-        keys = readable(keys)
-        indexes = self.live._indexes(keys)
+        pins = self.live_pins
+        keys = kept(keys) if pins else keys
+        indexes = self.live._indexes(readable(keys))
         if self.live is not self.ring:
             if self._members is None:
                 self._members = members_of(self.ring, self.live)
             indexes = self._members[indexes]
-        if self.live_pins:
-            for row, name in self.live_pins.rows(self.live, keys):
+        if pins:
+            for row, name in pins.rows(self.live, keys):
                 indexes[row] = find_name(self.ring.names, name)
         return indexes
 
     def owner_many(self, keys: Any) -> list[str]:
         """Return the owners of many keys, by name."""
-        keys = readable(keys)
-        owners = self.live._owners(keys)
-        if self.live_pins:
-            for row, name in self.live_pins.rows(self.live, keys):
+        pins = self.live_pins
+        keys = kept(keys) if pins else keys
+        owners = self.live._owners(readable(keys))
+        if pins:
+            for row, name in pins.rows(self.live, keys):
                 owners[row] = name
         return owners
