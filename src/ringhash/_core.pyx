@@ -21,15 +21,13 @@ from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES, PyBuffer_FillInfo, PyBuffer_Release,
     PyObject_GetBuffer,
 )
-from cpython.bytes cimport (
-    PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
-)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_AsUnsignedLongLong, PyLong_Check, PyLong_CheckExact
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from cpython.unicode cimport PyUnicode_Check, PyUnicode_CheckExact, PyUnicode_Compare
+from cpython.unicode cimport PyUnicode_AsUTF8String, PyUnicode_Check, PyUnicode_CheckExact, PyUnicode_Compare
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memchr
@@ -180,31 +178,23 @@ Args and errors as for `owner`.
         return self.bytes_of(key)
 
     cdef bytes bytes_of(self, object key):
-        cdef const uint8_t* data
-        cdef const char* text
-        cdef Py_ssize_t size
-        cdef bint tagged = self.hash_tags
+        cdef bytes data
+        cdef Py_ssize_t start, end
         if PyUnicode_Check(key):
-            text = PyUnicode_AsUTF8AndSize(key, &size)
-            data = <const uint8_t*>text
+            data = PyUnicode_AsUTF8String(key)
+        elif isinstance(key, (bytes, bytearray, memoryview)):
+            data = bytes(key)
         else:
-            if not PyBytes_Check(key):
-                self.position_of(key)  # the same errors
-                if isinstance(key, (bytearray, memoryview)):
-                    key = bytes(key)
-                else:
-                    tagged = False
-                    if hasattr(key, "__index__"):
-                        key = (int(key.__index__()) & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little")
-                    else:
-                        key = key.bytes
-            elif not tagged and PyBytes_CheckExact(key):
-                return key
-            data = <const uint8_t*>PyBytes_AS_STRING(key)
-            size = PyBytes_GET_SIZE(key)
-        if tagged:
-            find_tag(&data, &size)
-        return PyBytes_FromStringAndSize(<const char*>data, size)
+            self.position(key)  # the errors of what is no key
+            if hasattr(key, "__index__"):
+                return (int(key.__index__()) & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little")
+            return key.bytes
+        if self.hash_tags:
+            start = data.find(b"{") + 1
+            end = data.find(b"}", start) if start else -1
+            if end > start:
+                return data[start:end]
+        return data
 
     def _positions(self, keys):
         """Positions of many keys, as uint32; `keys` as in `Table._indexes`."""
