@@ -49,6 +49,7 @@ def live_ring(ring: Ring, down: frozenset[str], base: Ring) -> Ring:
         return ring
     up = [name not in down for name in ring.names]
     return LiveRing._make(
+        tuple(compress(ring.names, up)),
         tuple(compress(ring.nodes, up)),
         tuple(compress(ring._counts, up)),
         ring.vnodes,
