@@ -1131,7 +1131,8 @@ Raises:
     EmptyRingError, TypeError, OverflowError: As `Router.owner` does.
 
 Thread-safe. Cost: with `release`, two to three times that of `owner`; the walk looks at
-O(1 / (factor - 1)**2) nodes on average. Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads (2017).
+O(1 / (factor - 1)**2) nodes on average.
+Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads (2017).
 
 >>> from ringhash import BoundedRouter, Router
 >>> bounded = BoundedRouter(Router(["gw-1", "gw-2"]))
