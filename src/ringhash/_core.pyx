@@ -18,7 +18,7 @@ a call. Everything else goes through `slow_position`.
 """
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES, PyBuffer_FillInfo, PyBuffer_Release,
+    PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release,
     PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
@@ -54,6 +54,7 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
     const char* PyUnicode_AsUTF8AndSize(object, Py_ssize_t*) except NULL
     bint PyBool_Check(object)
+    Py_ssize_t clipped_size "PyNumber_AsSsize_t"(object, PyObject*) except? -1
     # On borrowed references: a key of a batch is read without touching its reference count.
     bint is_str "PyUnicode_CheckExact"(PyObject*)
     bint is_ascii "PyUnicode_IS_COMPACT_ASCII"(PyObject*)
@@ -175,6 +176,8 @@ cdef class KeySpace:
         uuid = sys.modules.get("uuid")  # a UUID exists only where its module was imported
         if uuid is not None and isinstance(key, uuid.UUID):
             key = key.bytes
+            if not isinstance(key, bytes):
+                raise TypeError(f"the bytes of a UUID must be bytes, not {type(key).__name__}")
             return <uint32_t>(hash_bytes(<const uint8_t*>PyBytes_AS_STRING(key),
                                          PyBytes_GET_SIZE(key), self.seed) >> 32)
         raise TypeError("a key must be str, bytes, bytearray, memoryview, int or uuid.UUID, not "
@@ -460,7 +463,20 @@ cdef class _Exported:
     cdef Py_ssize_t size
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        PyBuffer_FillInfo(view, self, self.data, self.size, True, flags)
+        if flags & PyBUF_WRITABLE:
+            raise BufferError("the arrays of a ring are read-only")
+        # Not by PyBuffer_FillInfo: it would lose the None that Cython has put into view.obj.
+        view.obj = self
+        view.buf = self.data
+        view.len = self.size
+        view.itemsize = 1
+        view.readonly = True
+        view.format = NULL
+        view.ndim = 1
+        view.shape = &view.len if flags & PyBUF_ND else NULL
+        view.strides = &view.itemsize if flags & PyBUF_STRIDES == PyBUF_STRIDES else NULL
+        view.suboffsets = NULL
+        view.internal = NULL
 
 
 cdef class Table(KeySpace):
@@ -486,7 +502,9 @@ cdef class Table(KeySpace):
         if base is not None and (base.seed != seed):
             raise ValueError("a table is merged from one of the same seed")
         for node in range(nodes):
-            total += <uint32_t>numbers[node]
+            if not 1 <= numbers[node] <= MAX_POINTS:
+                raise ValueError(f"a node has at least 1 point, not {numbers[node]}")
+            total += <Py_ssize_t>numbers[node]
         if total > MAX_POINTS:
             raise ValueError(f"a ring has at most {MAX_POINTS} points, not {total}")
         self.seed = seed
@@ -651,7 +669,7 @@ True
         if distinct != "node":
             return self._owners_by(key, n, distinct)
         cdef uint32_t position = <uint32_t>self.position_of(<PyObject*>key)
-        wanted = n
+        wanted = clipped_size(n, NULL)
         if wanted < 1 or wanted > PyTuple_GET_SIZE(self.names):
             self._fail_count(n)
         if wanted > FEW:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ringhash._core import KeySpace
 from ringhash.batch import readable
+from ringhash.immutable import Immutable, slot_setter
 from ringhash.node import Node
 from ringhash.pins import Pin
 from ringhash.records import check_fields, field
@@ -122,7 +123,7 @@ class Moves(Sequence[Move]):
         return self.positions / self._plan.space
 
 
-class Plan:
+class Plan(Immutable):
     """The exact moves from one placement to another; made by `Ring.diff` and `Router.plan`.
 
     The moves are minimal: they are disjoint and in order, no move has equal source and target, and
@@ -141,15 +142,23 @@ class Plan:
     True
     """
 
-    __slots__ = (
-        "_changes", "_ends", "_key_space", "_source_index", "_sources", "_starts",
-        "_target_index", "_targets", "after", "before", "epoch", "space", "unpins",
+    __slots__ = (  # noqa: RUF023  (in the order in which __init__ has their values)
+        "before", "after", "epoch", "space", "_key_space", "_changes", "_starts", "_ends",
+        "_source_index", "_target_index", "_sources", "_targets", "unpins",
     )  # fmt: skip
 
     before: str
     after: str
     epoch: int | None
     space: int
+    _key_space: KeySpace
+    _changes: tuple[NodeChange, ...]
+    _starts: np.ndarray[Any, Any]
+    _ends: np.ndarray[Any, Any]
+    _source_index: np.ndarray[Any, Any]
+    _target_index: np.ndarray[Any, Any]
+    _sources: tuple[str, ...]
+    _targets: tuple[str, ...]
     unpins: tuple[Pin, ...]
 
     def __init__(
@@ -166,16 +175,9 @@ class Plan:
         names: tuple[tuple[str, ...], tuple[str, ...]],
         unpins: tuple[Pin, ...] = (),
     ) -> None:
-        self.before = before
-        self.after = after
-        self.epoch = epoch
-        self.space = space
-        self.unpins = unpins
-        self._key_space = key_space
-        self._changes = changes
-        self._starts, self._ends = ranges
-        self._source_index, self._target_index = owners
-        self._sources, self._targets = names
+        values = (before, after, epoch, space, key_space, changes, *ranges, *owners, *names, unpins)
+        for set_slot, value in zip(_SET_SLOTS, values, strict=True):
+            set_slot(self, value)
 
     @property
     def changes(self) -> tuple[NodeChange, ...]:
@@ -366,6 +368,9 @@ class Plan:
             names=(names, names),
             unpins=tuple(Pin.list_from(record.get("unpins", []), "plan.unpins")),
         )
+
+
+_SET_SLOTS = tuple(slot_setter(Plan, name) for name in Plan.__slots__)
 
 
 def _name(names: tuple[str, ...], index: int) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -165,9 +166,10 @@ class Ring(Immutable, Table):
         if distinct != "zone":
             raise ValueError(f"distinct must be 'node' or 'zone', not {distinct!r}")
         walk = self.walk(key)
-        if not 1 <= n <= len(self):
+        wanted = operator.index(n)
+        if not 1 <= wanted <= len(self):
             self._fail_count(n)
-        return _spread(walk, *self._zone_tables(), n)
+        return _spread(walk, *self._zone_tables(), wanted)
 
     def _owners_along(self, walk: Iterator[str], n: int, distinct: object) -> tuple[str, ...]:
         """As `owners`, along a walk that a pin has changed."""
@@ -350,8 +352,11 @@ class Ring(Immutable, Table):
             self._fail_empty()
         weights = np.array([node.weight for node in self.nodes])
         weights /= weights.max()  # so that the sum of huge weights stays finite
-        relative = self._shares() / (weights / weights.sum())
-        return Balance(float(relative.max()), float(relative.min()), float(relative.std()))
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # a node of next to no weight that owns keys all the same
+            relative = self._shares() / (weights / weights.sum())
+            return Balance(float(relative.max()), float(relative.min()), float(relative.std()))
 
     # --- identity ---
 
