@@ -5,11 +5,14 @@ capacity of a node that is up = ceil(factor * (held + 1) * weight / sum of the w
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import gc
 import math
 import pickle
 import threading
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
@@ -29,6 +32,7 @@ from ringhash import (
     Ticket,
     UnknownNodeError,
 )
+from ringhash._core import Live, Loads
 
 NAMES = [f"gw-{i}" for i in range(1, 6)]
 
@@ -387,3 +391,56 @@ def test_acquire_and_release_cost_at_most_six_times_owner():
     plain, bound = nanoseconds(look_up, keys), nanoseconds(take_and_give_back, keys)
     print(f"owner {plain:.0f} ns, acquire and release {bound:.0f} ns: {bound / plain:.1f} times")
     assert bound <= 6 * plain
+
+
+def test_the_core_does_not_crash_however_it_is_called():
+    router = Router(NAMES)
+    for wrong in (
+        lambda: Loads(None, 1.0), lambda: Loads(router), lambda: Loads.__new__(Loads), lambda: BoundedRouter(),
+        lambda: Loads(router, 1.25).acquire("x"), lambda: Loads(Live(), 1.25).acquire("x"),
+        lambda: BoundedRouter(router).acquire(), lambda: BoundedRouter(router).acquire("x", avoid=7),
+    ):  # fmt: skip
+        with pytest.raises((TypeError, NotImplementedError, LookupError)):
+            wrong()
+
+    class Broken(Loads):
+        weights: object = None
+
+        def _weights_of(self, table):
+            return self.weights
+
+    for weights in ([], [1.0], [1.0] * 9, ["a"] * 5, None, 7):
+        broken = Broken(router, 1.25)
+        broken.weights = weights
+        with pytest.raises((TypeError, ValueError)):
+            broken.acquire("x")
+    for weights in ([0.0] * 5, [math.nan] * 5, [-1.0] * 5, [math.inf] * 5):
+        broken = Broken(router, 1.25)
+        broken.weights = weights
+        with contextlib.suppress(LookupError):  # no room, or any node: no hang
+            broken.acquire("x")
+
+
+def test_tickets_leave_nothing_behind():
+    bounded = BoundedRouter(Router(NAMES))
+
+    def work():
+        for i in range(200):
+            bounded.acquire(i).release()
+            with bounded.acquire(i, ["gw-1"]) as ticket:
+                assert ticket.node
+            bounded.report()
+
+    work()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(20):
+            work()
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 20_000, "4,000 tickets of 48 bytes would be 192,000"
+    assert not gc.is_tracked(bounded.acquire(1)), "a million tickets are no work for the garbage collector"

@@ -1056,6 +1056,15 @@ cdef class _Slot:
     cdef int64_t seen_by       # the last walk that passed it
 
 
+@cython.final
+@cython.no_gc
+@cython.auto_pickle(False)
+cdef class _Total:
+    """What all nodes hold together; and the lock of all counts."""
+
+    cdef int64_t held
+
+
 cdef class Loads:
     """How much each node holds, and the walk from a key to the first node with room.
 
@@ -1065,8 +1074,9 @@ cdef class Loads:
     ceil(factor * (held + 1) * weight / weights) with one more. Bound to a `Live`: when its table
     is another one, `_weights_of` (Python) tells the weights, and the slots go along by name.
 
-    All counts are read and written in a critical section of this object, in which no Python code
-    runs: with a GIL it is free, without one it is the lock.
+    All counts are read and written in a critical section of `total`, in which no Python code runs:
+    with a GIL it is free, without one it is the lock. Tickets know `total` and their slot alone,
+    which know nothing, so that they are in no cycle and need no garbage collector.
     """
 
     cdef Live live
@@ -1075,7 +1085,7 @@ cdef class Loads:
     cdef dict slot_of          # name -> _Slot; also of nodes that left and still hold something
     cdef double weights
     cdef double factor
-    cdef readonly int64_t held
+    cdef _Total total
     cdef int64_t acquired
     cdef int64_t elsewhere     # of them, those that did not get the first node
     cdef int64_t walked        # nodes that these passed
@@ -1085,14 +1095,20 @@ cdef class Loads:
     def __cinit__(self, Live live not None, double factor):
         self.live = live
         self.factor = factor
+        self.total = _Total()
         self.table = NO_TABLE
         self.slots = ()
         self.slot_of = {}
 
+    @property
+    def held(self):
+        """What all nodes hold together."""
+        return self.total.held
+
     cdef int follow(self, Table table) except -1:
         """Let the slots be those of `table`. Another thread may change them again."""
         cdef list weights = self._weights_of(table)
-        with cython.critical_section(self):
+        with cython.critical_section(self.total):
             if table is not self.table:
                 self.adopt(table, weights)
         return 0
@@ -1125,7 +1141,7 @@ cdef class Loads:
         raise LookupError("there is no node with room")
 
     cdef inline bint has_room(self, _Slot slot) noexcept:
-        return slot.held < self.factor * <double>(self.held + 1) * slot.weight / self.weights
+        return slot.held < self.factor * <double>(self.total.held + 1) * slot.weight / self.weights
 
     cdef inline _Slot slot_at(self, Py_ssize_t point):
         return <_Slot>PyTuple_GET_ITEM(self.slots, owner_from(&self.table.at, point))
@@ -1176,11 +1192,11 @@ Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads (
         if avoid is not None:
             avoid = frozenset([avoid] if isinstance(avoid, str) else avoid)
         ticket = Ticket.__new__(Ticket)
-        ticket.loads = self
+        ticket.total = self.total
         while not done:
             if rare(table is not self.table):
                 self.follow(table)
-            with cython.critical_section(self):
+            with cython.critical_section(self.total):
                 if table is self.table:
                     self.take(ticket, find(&table.at, position), position, pin, avoid)
                     done = True
@@ -1211,7 +1227,7 @@ Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads (
                 steps += 1
         ticket.slot = slot
         slot.held += 1
-        self.held += 1
+        self.total.held += 1
         self.acquired += 1
         if rare(passed):
             self.elsewhere += 1
@@ -1227,12 +1243,12 @@ Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads (
         cdef dict nodes
         if table is not self.table:
             self.follow(table)
-        with cython.critical_section(self):
+        with cython.critical_section(self.total):
             nodes = {name: ((<_Slot>slot).held, None) for name, slot in self.slot_of.items()}
             for slot in self.slots:
-                nodes[slot.name] = (slot.held, self.factor * <double>(self.held + 1)
+                nodes[slot.name] = (slot.held, self.factor * <double>(self.total.held + 1)
                                     * slot.weight / self.weights)
-            return nodes, self.held, self.acquired, self.elsewhere, self.walked, self.farthest
+            return nodes, self.total.held, self.acquired, self.elsewhere, self.walked, self.farthest
 
 
 @cython.final
@@ -1241,7 +1257,7 @@ Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads (
 cdef class Ticket:
     """A place that a key holds at a node; made by `BoundedRouter.acquire`. A context manager."""
 
-    cdef Loads loads
+    cdef _Total total
     cdef _Slot slot
     cdef bint released
 
@@ -1258,14 +1274,14 @@ Give the place back; a second time does nothing. Returns whether this was the fi
         return self.give_back()
 
     cdef bint give_back(self) noexcept:
-        if rare(self.loads is None):  # not made by `acquire`
+        if rare(self.total is None):  # not made by `acquire`
             return False
-        with cython.critical_section(self.loads):
+        with cython.critical_section(self.total):
             if self.released:
                 return False
             self.released = True
             self.slot.held -= 1
-            self.loads.held -= 1
+            self.total.held -= 1
         return True
 
     def __enter__(self):

@@ -114,5 +114,5 @@ class BoundedRouter(Loads):
     def _weights_of(self, table: Ring, /) -> list[float]:
         return [node.weight for node in table.nodes]
 
-    def _fail_room(self, avoid: frozenset[str], /) -> NoReturn:
-        raise NoNodeAvailableError(f"every node with room is to be avoided: {', '.join(sorted(avoid))}")
+    def _fail_room(self, avoid: frozenset[str] | None, /) -> NoReturn:
+        raise NoNodeAvailableError(f"every node with room is to be avoided: {', '.join(sorted(avoid or ()))}")
