@@ -57,7 +57,7 @@ format: $(VENV)/.lint ## Rewrite the Python files in the project's style
 	$(BIN)/ruff format .
 
 types: $(VENV)/.core $(VENV)/.lint ## Static types, and the stub against the built core
-	$(BIN)/mypy --strict src $(wildcard tests/typing_check.py)
+	$(BIN)/mypy --strict src $(wildcard tests/typing_*.py)
 	$(BIN)/python -m mypy.stubtest ringhash._core --mypy-config-file pyproject.toml
 
 build: $(VENV)/.lint ## The sdist, and this machine's wheel made from it, in dist/
