@@ -8,7 +8,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple, NoReturn, Self, cast
 
 import numpy as np
@@ -19,6 +19,7 @@ from ringhash.errors import DuplicateNodeError, EmptyRingError
 from ringhash.immutable import Immutable, slot_setter
 from ringhash.membership import changed, changes_between, changes_for, find_name
 from ringhash.node import Node, nodes_from, plain_type
+from ringhash.pins import Pin
 from ringhash.plan import KeyRange, NodeChange, Plan
 from ringhash.records import check_fields, field
 
@@ -169,6 +170,14 @@ class Ring(Immutable, Table):
             self._fail_count(n)
         return _spread(walk, *self._zone_tables(), wanted)
 
+    def _owners_along(self, walk: Iterator[str], n: int, distinct: object) -> tuple[str, ...]:
+        """As `owners`, along a walk that a pin has changed."""
+        if distinct not in {"node", "zone"}:
+            raise ValueError(f"distinct must be 'node' or 'zone', not {distinct!r}")
+        if not 1 <= n <= len(self):
+            self._fail_count(n)
+        return tuple(islice(walk, n)) if distinct == "node" else _spread(walk, *self._zone_tables(), n)
+
     def _zone_tables(self) -> tuple[dict[str, str | Node], Counter[str | Node]]:
         """The zone of each node, and how many nodes each zone has; a node without one is its own."""
         if self._zones is None:
@@ -267,7 +276,13 @@ class Ring(Immutable, Table):
             )
         return self._plan(other, changes_between(self.nodes, other.nodes), None)
 
-    def _plan(self, other: Ring, changes: tuple[NodeChange, ...], epoch: int | None) -> Plan:
+    def _plan(
+        self,
+        other: Ring,
+        changes: tuple[NodeChange, ...],
+        epoch: int | None,
+        unpins: tuple[Pin, ...] = (),
+    ) -> Plan:
         starts, ends, sources, targets = self._moves_to(other)
         return Plan(
             before=self.digest,
@@ -279,6 +294,7 @@ class Ring(Immutable, Table):
             ranges=(starts, ends),
             owners=(sources, targets),
             names=(self.names, other.names),
+            unpins=unpins,
         )
 
     # --- what each node owns ---
