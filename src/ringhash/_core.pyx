@@ -313,11 +313,15 @@ cdef class Batch:
 
     cdef int add_arrow(self, object keys) except -1:
         cdef Schema* schema
+        cdef Array* array
         schema_capsule, array_capsule = self.capsules = keys.__arrow_c_array__()
         schema = <Schema*>PyCapsule_GetPointer(schema_capsule, "arrow_schema")
+        array = <Array*>PyCapsule_GetPointer(array_capsule, "arrow_array")
+        if schema.release is NULL or array.release is NULL:
+            raise ValueError("the Arrow array has been handed over to somebody else already")
         self.reserve_columns(1)
         self.describe_column(schema)
-        self.bind_column(<Array*>PyCapsule_GetPointer(array_capsule, "arrow_array"))
+        self.bind_column(array)
         return 0
 
     cdef int add_stream(self, object keys) except -1:
@@ -326,6 +330,8 @@ cdef class Batch:
         cdef Array* arrays
         self.capsules = keys.__arrow_c_stream__()
         stream = <Stream*>PyCapsule_GetPointer(self.capsules, "arrow_array_stream")
+        if stream.release is NULL:
+            raise ValueError("the Arrow stream has been handed over to somebody else already")
         if stream.get_schema(stream, &schema):
             raise stream_error(stream)
         try:
