@@ -11,6 +11,7 @@ from ringhash.node import Node
 from ringhash.plan import KeyRange, Move, Plan
 from ringhash.ring import Balance, Ring
 from ringhash.router import Router
+from ringhash.sizing import recommended_vnodes
 
 __all__ = [
     "Balance",
@@ -25,4 +26,5 @@ __all__ = [
     "Router",
     "StalePlanError",
     "UnknownNodeError",
+    "recommended_vnodes",
 ]
