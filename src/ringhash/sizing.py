@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
-from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -214,7 +213,7 @@ def _lookup_ns(ring: Ring, keys: list[Any]) -> float:
             owner(key)
         ended = time.perf_counter_ns()
         passes.append(((ended - middle) - (middle - began)) / len(keys))
-    return median(passes)
+    return float(np.median(passes))
 
 
 def _check_count(name: str, value: object) -> None:
