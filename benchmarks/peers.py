@@ -142,7 +142,7 @@ class Clandestined(Peer):
     distribution = module = "clandestined"
     method = "rendezvous of MurmurHash3, hash in C"
     beyond = (
-        "as even as the hash itself, with no points and no memory; "
+        "is as even as the hash itself, with no points and no memory; "
         "its `Cluster` takes one replica from each zone by rule, without a walk"
     )
 
@@ -164,7 +164,7 @@ class Pymemcache(Peer):
     method = "rendezvous of MurmurHash3, in Python"
     beyond = (
         "is part of a memcached client, which connects, retries and takes dead servers out; "
-        "as even as the hash itself"
+        "is as even as the hash itself"
     )
 
     def build(self) -> None:
