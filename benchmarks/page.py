@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from benchmarks import peers
@@ -29,7 +31,20 @@ def write(results: Results, path: Path) -> None:
     ]
     if NOTES.exists():
         parts.append(NOTES.read_text())
-    path.write_text("\n\n".join(part.strip() for part in parts) + "\n")
+    blocks = "\n\n".join(part.strip() for part in parts).split("\n\n")
+    path.write_text("\n\n".join(map(_wrapped, blocks)) + "\n", encoding="utf-8")
+
+
+def _wrapped(block: str) -> str:
+    """Break the lines of a paragraph or a list anew; tables, headings and pictures stay as they are."""
+    if block.startswith(("|", "#", "!")):
+        return block
+    lines = block.replace("\n- ", "\n\n- ").split("\n\n")
+    fill = partial(textwrap.fill, width=110, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(
+        fill(" ".join(line.split()), subsequent_indent="  " if line.startswith("- ") else "")
+        for line in lines
+    )
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -261,15 +276,17 @@ def _growth(results: Results) -> str:
         "add one", "/ copy", "remove one", "memory",
     ]  # fmt: skip
     small, large = grid[str(VNODES)]["10"], grid[str(VNODES)]["100000"]
+    few, many = grid["400"]["1000"], grid["40"]["10000"]
     return f"""
 ## How cost grows
 
 Up to 16 million points. A lookup does the same work whatever the number of points, so what grows is the time to
-fetch a line of memory: from 10 to 100,000 nodes x {VNODES}, {large["points"] // small["points"]:,} times the
-points, it takes {large["owner_ns"] / small["owner_ns"]:.1f} times as long. Virtual nodes count as nodes
-do, by the points they make; but an answer also touches the name of its node, so of two rings of as many points the
-one with more nodes is the slower. Building and changing a ring grow with the number of points; the fixed part
-of a change is some tens of microseconds.
+fetch memory: from 10 to 100,000 nodes x {VNODES}, {large["points"] // small["points"]:,} times the points, it takes
+{large["owner_ns"] / small["owner_ns"]:.1f} times as long. A batch has several fetches in flight and grows less,
+{large["batch_ns"] / small["batch_ns"]:.1f} times. Nodes cost a single lookup more than virtual nodes do, because it
+also touches the name that it returns: {_number(few["owner_ns"])} ns for 1,000 x 400 and {_number(many["owner_ns"])} ns
+for 10,000 x 40, which have as many points. Building grows with the points; so does a change, above a fixed part of
+some tens of microseconds.
 
 {_table(head, rows)}
 
@@ -312,9 +329,8 @@ def _peers(results: Results) -> str:
     return f"""
 ## Beside the peers
 
-One lookup of a `str` key, and how many yardsticks that is. All run in the same rounds, and the peers' rings are so
-large that with many nodes each drives the others out of the cache; so ours is slower here than above, where it has
-the cache to itself.
+One lookup of a `str` key, and how many yardsticks that is. All run in the same rounds, so with
+many nodes each drives the others out of the cache, as the other work of a program does.
 
 {_table(["one key", *_HEADS], _times(results["peer_lookups"], single))}
 
