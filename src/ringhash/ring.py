@@ -96,12 +96,14 @@ class Ring(Immutable, Table):
         for one, other in pairwise(members):
             if one.name == other.name:
                 raise DuplicateNodeError(f"the node {one.name!r} is given twice")
+        names = tuple([node.name for node in members])
         counts = tuple([_point_count(node, vnodes) for node in members])
-        return cls._make(tuple(members), counts, int(vnodes), int(seed), hash_tags, None)
+        return cls._make(names, tuple(members), counts, int(vnodes), int(seed), hash_tags, None)
 
     @classmethod
     def _make(
         cls,
+        names: tuple[str, ...],
         nodes: tuple[Node, ...],
         counts: tuple[int, ...],
         vnodes: int,
@@ -109,7 +111,6 @@ class Ring(Immutable, Table):
         hash_tags: bool,
         base: Ring | None,
     ) -> Self:
-        names = tuple([node.name for node in nodes])
         self = Table.__new__(cls, names, counts, seed, hash_tags, base)
         _set_nodes(self, nodes)
         _set_vnodes(self, vnodes)
@@ -222,18 +223,21 @@ class Ring(Immutable, Table):
         return self._changed(changes_for(self.names, self.nodes, reweight=weights))
 
     def _changed(self, changes: Iterable[NodeChange]) -> Self:
-        nodes, counts = list(self.nodes), list(self._counts)
+        names, nodes, counts = list(self.names), list(self.nodes), list(self._counts)
         token_sum = self._token_sum
         for index, change in reversed(changed(self.names, self.nodes, changes)):
             before, after = change
             if before is not None:
-                del nodes[index], counts[index]
+                del names[index], nodes[index], counts[index]
             if after is not None:
+                names.insert(index, after.name)
                 nodes.insert(index, after)
                 counts.insert(index, _point_count(after, self.vnodes))
             if token_sum is not None:
                 token_sum += (_token(after) if after else 0) - (_token(before) if before else 0)
-        ring = self._make(tuple(nodes), tuple(counts), self.vnodes, self.seed, self.hash_tags, self)
+        ring = self._make(
+            tuple(names), tuple(nodes), tuple(counts), self.vnodes, self.seed, self.hash_tags, self
+        )
         _set_token_sum(ring, token_sum)
         return ring
 
