@@ -58,6 +58,11 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"
 
 
+def _exact(value: float) -> str:
+    """With enough digits to see on which side of its target a value is."""
+    return f"{value:.3f}" if value < 10 else _number(value)
+
+
 def _time(ns: float) -> str:
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if ns >= size:
@@ -113,7 +118,7 @@ def _targets(results: Results) -> str:
             reached = value >= goal if least else value <= goal
             if not reached:
                 verdicts.append((what, head, goal / value if least else value / goal))
-            cells.append(f"{_number(value)} ({_number(goal)}) {'yes' if reached else '**no**'}")
+            cells.append(f"{_exact(value)} ({_number(goal)}) {'yes' if reached else '**no**'}")
         rows.append([what, *cells])
 
     def of(table: Results, *path: str) -> list[float]:
@@ -146,12 +151,12 @@ def _targets(results: Results) -> str:
         single.append(("`index_many` of Arrow strings at 100 nodes, a key / yardstick", 0.3, arrow))
     lines = []
     for what, goal, value in single:
-        lines.append(f"- {what}: {_number(value)} ({_number(goal)}) {'yes' if value <= goal else '**no**'}.")
+        lines.append(f"- {what}: {_exact(value)} ({_number(goal)}) {'yes' if value <= goal else '**no**'}.")
         if value > goal:
             verdicts.append((what, "", value / goal))
     by_target: dict[str, list[str]] = {}
     for what, head, by in verdicts:
-        by_target.setdefault(what, []).append(f"{by:.2f} times the target{f' at {head}' if head else ''}")
+        by_target.setdefault(what, []).append(f"{by:.3f} times the target{f' at {head}' if head else ''}")
     missed = "\n".join(f"- {what}: {', '.join(found)}." for what, found in by_target.items())
     return f"""
 ## Targets
