@@ -32,8 +32,11 @@ $(VENV)/.lint: $(VENV)/.made pyproject.toml
 	$(BIN)/python -m pip install --quiet --group lint
 	@touch $@
 
-$(VENV)/.bench: $(VENV)/.core
+$(VENV)/.bench: $(VENV)/.core benchmarks/peers.txt
 	$(BIN)/python -m pip install --quiet --editable ".[cli,bench]" --group bench
+	@while read -r peer; do \
+		$(BIN)/python -m pip install --quiet "$$peer" || echo "No $$peer here: its column will be missing."; \
+	done <benchmarks/peers.txt
 	@touch $@
 
 demo: $(VENV)/.core ## Route a year of real flights, then change the cluster

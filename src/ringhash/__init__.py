@@ -17,6 +17,7 @@ from ringhash.plan import KeyRange, Move, Plan
 from ringhash.ring import Balance, Ring
 from ringhash.router import Router
 from ringhash.salt import Salt
+from ringhash.sizing import recommended_vnodes
 from ringhash.stats import NodeStats, RouterStats
 
 __all__ = [
@@ -44,4 +45,5 @@ __all__ = [
     "StalePlanError",
     "Ticket",
     "UnknownNodeError",
+    "recommended_vnodes",
 ]
