@@ -1,5 +1,6 @@
 """Consistent hashing: which node owns a key, and exactly which key ranges a change moves."""
 
+from ringhash.assign import Assignment, assign, simulate
 from ringhash.errors import (
     DuplicateNodeError,
     EmptyRingError,
@@ -11,8 +12,10 @@ from ringhash.node import Node
 from ringhash.plan import KeyRange, Move, Plan
 from ringhash.ring import Balance, Ring
 from ringhash.router import Router
+from ringhash.shards import Shards
 
 __all__ = [
+    "Assignment",
     "Balance",
     "DuplicateNodeError",
     "EmptyRingError",
@@ -23,6 +26,9 @@ __all__ = [
     "Ring",
     "RinghashError",
     "Router",
+    "Shards",
     "StalePlanError",
     "UnknownNodeError",
+    "assign",
+    "simulate",
 ]

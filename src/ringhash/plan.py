@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast, overload
 
 import numpy as np
@@ -12,6 +12,7 @@ from ringhash._core import KeySpace
 from ringhash.batch import readable
 from ringhash.node import Node
 from ringhash.records import check_fields, field
+from ringhash.space import Positions, ShardSpace
 
 __all__ = ["KeyRange", "Move", "Moves", "NodeChange", "Plan"]
 
@@ -156,7 +157,7 @@ class Plan:
         after: str,
         epoch: int | None,
         space: int,
-        key_space: KeySpace,
+        key_space: Positions,
         changes: tuple[NodeChange, ...],
         ranges: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
         owners: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
@@ -282,8 +283,9 @@ class Plan:
         return hash((self.before, self.after, self.epoch, self.space, self._changes))
 
     @property
-    def _hashing(self) -> tuple[int, bool]:
-        return self._key_space.seed, self._key_space.hash_tags
+    def _hashing(self) -> tuple[int, bool, bool]:
+        space = self._key_space
+        return space.seed, bool(space.hash_tags), isinstance(space, ShardSpace)
 
     def __repr__(self) -> str:
         epoch = "" if self.epoch is None else f" at epoch {self.epoch}"
@@ -306,7 +308,10 @@ class Plan:
         return type(self).from_dict, (self.to_dict(),)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the plan as a dictionary that JSON can hold; a move is [start, end, from, to]."""
+        """Return the plan as a dictionary that JSON can hold; a move is [start, end, from, to].
+
+        A plan for shards has `"shards": true`: its positions are shards, and `space` is their number.
+        """
         return {
             "before": self.before,
             "after": self.after,
@@ -314,6 +319,7 @@ class Plan:
             "space": self.space,
             "seed": self._key_space.seed,
             "hash_tags": bool(self._key_space.hash_tags),
+            **({"shards": True} if isinstance(self._key_space, ShardSpace) else {}),
             "changes": [
                 {"before": b and b.to_dict(), "after": a and a.to_dict()} for b, a in self._changes
             ],
@@ -328,10 +334,15 @@ class Plan:
             ValueError: A field is missing, unknown or wrong, or the moves overlap or are out of
                 order; the message names the field.
         """
-        record = check_fields(data, "plan", _FIELDS)
+        of_shards = isinstance(data, Mapping) and "shards" in data
+        record = check_fields(data, "plan", _FIELDS | {"shards"} if of_shards else _FIELDS)
+        if of_shards and record["shards"] is not True:
+            raise ValueError(f"plan.shards: must be true or left out, not {record['shards']!r}")
         space = field(record, "plan", "space", int)
         if not 1 <= space <= 1 << 64:
             raise ValueError(f"plan.space: must be from 1 to 2**64, not {space}")
+        if of_shards and space > 1 << 32:
+            raise ValueError(f"plan.space: there are at most 2**32 shards, not {space}")
         seed = field(record, "plan", "seed", int)
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"plan.seed: must be from 0 to 2**64 - 1, not {seed}")
@@ -339,6 +350,7 @@ class Plan:
         if epoch is not None and epoch < 0:
             raise ValueError(f"plan.epoch: must not be negative, not {epoch}")
         starts, ends, sources, targets = _read_moves(field(record, "plan", "moves", list), space)
+        hash_tags = field(record, "plan", "hash_tags", bool)
         names = tuple(sorted({name for name in (*sources, *targets) if name is not None}))
         index: dict[str | None, int] = {name: i for i, name in enumerate(names)}
         index[None] = -1
@@ -347,7 +359,7 @@ class Plan:
             after=field(record, "plan", "after", str),
             epoch=epoch,
             space=space,
-            key_space=KeySpace(seed, field(record, "plan", "hash_tags", bool)),
+            key_space=ShardSpace(space, seed, hash_tags) if of_shards else KeySpace(seed, hash_tags),
             changes=_read_changes(field(record, "plan", "changes", list)),
             ranges=(np.array(starts, np.uint64), np.array(ends, np.uint64)),
             owners=(
