@@ -10,7 +10,7 @@ import numpy as np
 
 from ringhash._core import Live, own_methods
 from ringhash.errors import StalePlanError
-from ringhash.membership import Adds, changes_for
+from ringhash.membership import Adds, changes_between, changes_for
 from ringhash.node import Node, plain_type
 from ringhash.plan import Plan
 from ringhash.records import check_fields, field
@@ -200,6 +200,15 @@ class Router(Live):
                 )
             if plan.changes:
                 self._commit(after, epoch + 1)
+
+    def _follow(self, nodes: tuple[Node, ...], epoch: int) -> Plan:
+        """Take over the members that others have agreed on, with their epoch."""
+        with self._lock:
+            ring, before = self._state
+            changes = changes_between(ring.nodes, nodes)
+            after = ring._changed(changes) if changes else ring
+            self._commit(after, epoch)
+        return ring._plan(after, changes, before)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Router):
