@@ -4,6 +4,7 @@ from ringhash.assign import Assignment, assign, simulate
 from ringhash.errors import (
     DuplicateNodeError,
     EmptyRingError,
+    LeaseLost,
     RinghashError,
     StalePlanError,
     UnknownNodeError,
@@ -20,6 +21,7 @@ __all__ = [
     "DuplicateNodeError",
     "EmptyRingError",
     "KeyRange",
+    "LeaseLost",
     "Move",
     "Node",
     "Plan",

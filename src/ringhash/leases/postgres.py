@@ -247,23 +247,20 @@ class PostgresStore(Store):
         return cast("int", rows[0][0])
 
     def keep(self, name: str, incarnation: str, ttl: float) -> bool:
-        return bool(
-            self._run(
-                "UPDATE ringhash_members SET expires_at = clock_timestamp() + make_interval(secs => %s)"
-                " WHERE grp = %s AND name = %s AND incarnation = %s RETURNING 1",
-                ttl,
-                self._group,
-                name,
-                incarnation,
-            )  # fmt: skip
-        )
+        kept = self._run(
+            "UPDATE ringhash_members SET expires_at = clock_timestamp() + make_interval(secs => %s)"
+            " WHERE grp = %s AND name = %s AND incarnation = %s RETURNING 1",
+            ttl, self._group, name, incarnation,
+        )  # fmt: skip
+        return bool(kept)
 
     def leave(self, name: str, incarnation: str) -> None:
         with self._change():
-            if self._run(
+            gone = self._run(
                 "DELETE FROM ringhash_members WHERE grp = %s AND name = %s AND incarnation = %s RETURNING 1",
                 self._group, name, incarnation,
-            ):  # fmt: skip
+            )  # fmt: skip
+            if gone:
                 self._next_epoch()
 
     def sweep(self, names: Sequence[str], grace: float) -> int:

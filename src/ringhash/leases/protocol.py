@@ -18,7 +18,7 @@ by what they own, so one that owns nothing yet is seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 __all__ = ["DRIFT", "Grant", "Holder", "Row", "Step", "View", "decide"]
@@ -138,10 +138,18 @@ class Holder:
         """When the first grant ends, or None when nothing is held."""
         return min(self._deadlines.values(), default=None)
 
-    def claimed(self, sent: float, grants: Iterable[Grant]) -> None:
-        """Take what a claim brought that was sent at `sent`."""
+    def claimed(self, sent: float, grants: Sequence[Grant]) -> list[Grant]:
+        """Take what a claim brought that was sent at `sent`; return, and drop, what it supersedes.
+
+        That is a grant which ran out in the database and is not known to be over here.
+        """
+        shards = {grant.shard for grant in grants}
+        lost = [grant for grant in self._deadlines if grant.shard in shards]
+        for grant in lost:
+            del self._deadlines[grant]
         for grant in grants:
             self._deadlines[grant] = sent + self.span
+        return lost
 
     def renewed(self, sent: float, asked: Iterable[Grant], answer: Iterable[Grant]) -> list[Grant]:
         """Prolong what a renewal sent at `sent` brought; return, and drop, what it did not.
@@ -174,4 +182,4 @@ class Holder:
 
     def decide(self, view: View) -> Step:
         """Return what to do about `view`: see `decide`."""
-        return decide(view, self.identity, dict(self._deadlines))
+        return decide(view, self.identity, dict(self._deadlines.keys()))

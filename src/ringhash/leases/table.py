@@ -506,7 +506,8 @@ class Worker:
 
     def _take(self, sent: float, grants: list[Grant]) -> None:
         with self._changed:
-            self._holder.claimed(sent, grants)
+            for grant in self._holder.claimed(sent, grants):
+                self._finish(self._leases[grant], "taken")
             for grant in grants:
                 self._leases[grant] = lease = Lease(self, grant)
                 if self._over:
