@@ -125,10 +125,10 @@ def test_a_write_is_fenced(make: Any) -> None:
     with pytest.raises(LeaseLost, match="shard 0 at epoch 1 is over: released") as caught, lease.write():
         pytest.fail("let in")
     assert caught.value.written is False
-    store = table._take()
+    store = table._open()
     rows = store._connection.execute(f"SELECT epoch FROM ringhash_work WHERE grp = '{table.name}'")  # type: ignore[attr-defined]
     assert rows.fetchall() == [(1,)]
-    table._give(store)
+    store.close()
 
 
 def test_a_holder_that_does_not_know_is_refused(make: Any) -> None:

@@ -110,14 +110,11 @@ class LeaseTable:
             The database's own error, when it cannot be reached.
         """
         self._set_up()
-        store = self._take()
+        store = self._open()
         try:
-            leases, workers = store.leases()
-        except BaseException:
+            return status_from(*store.leases())
+        finally:
             store.close()
-            raise
-        self._give(store)
-        return status_from(leases, workers)
 
     def close(self) -> None:
         """Close the connections that are kept for later."""
@@ -147,11 +144,9 @@ class LeaseTable:
                 store.close()
             self._ready = True
 
-    def _take(self) -> Store:
+    def _take_idle(self) -> Store | None:
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return self._open()
+            return self._idle.pop() if self._idle else None
 
     def _give(self, store: Store) -> None:
         with self._lock:
@@ -159,6 +154,18 @@ class LeaseTable:
                 self._idle.append(store)
                 return
         store.close()
+
+
+@contextlib.contextmanager
+def _entered(context: contextlib.AbstractContextManager[Any]) -> Iterator[None]:
+    """The rest of a `with` whose context was entered already."""
+    try:
+        yield
+    except BaseException as error:
+        if not context.__exit__(type(error), error, error.__traceback__):
+            raise
+    else:
+        context.__exit__(None, None, None)
 
 
 class _Lost(threading.Event):
@@ -226,19 +233,13 @@ class Lease:
 
     @contextlib.contextmanager
     def _write(self) -> Iterator[Any]:
-        if self.lost.is_set():
-            raise self._lost_error()
         table = self._worker.table
-        store = table._take()
+        store, fence, connection = self._enter_fence()
         whole = False
         try:
-            with store.fence(self._worker.identity, self._grant, table.ttl) as connection:
+            with _entered(fence):
                 yield connection
             whole = True
-        except Refused:
-            whole = True
-            self._worker._end(self, "taken")
-            raise self._lost_error() from None
         except OutcomeUnknown as unknown:
             self._worker._give_up(self)
             raise LeaseLost(
@@ -251,6 +252,27 @@ class Lease:
                 table._give(store)
             else:
                 store.close()
+
+    def _enter_fence(self) -> tuple[Store, contextlib.AbstractContextManager[Any], Any]:
+        """A transaction with the lock; with a new connection where one that was kept has died."""
+        table = self._worker.table
+        while True:
+            if self.lost.is_set():
+                raise self._lost_error()
+            kept = table._take_idle()
+            store = kept or table._open()
+            fence = store.fence(self._worker.identity, self._grant, table.ttl)
+            try:
+                return store, fence, fence.__enter__()
+            except Refused:
+                table._give(store)
+                self._worker._end(self, "taken")
+                raise self._lost_error() from None
+            except BaseException as error:
+                store.close()
+                if kept is None or not isinstance(error, store.errors):
+                    raise
+                table.close()  # the others will not be better
 
     @contextlib.asynccontextmanager
     async def write_async(self) -> AsyncIterator[Any]:
