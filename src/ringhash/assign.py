@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any, NamedTuple, NoReturn, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
 from ringhash._core import KeySpace
 from ringhash.batch import readable
 from ringhash.errors import DuplicateNodeError, EmptyRingError, UnknownNodeError
+from ringhash.immutable import Immutable, slot_setter
 from ringhash.membership import changes_between
 from ringhash.node import Node, nodes_from, plain_type
 from ringhash.plan import Plan
@@ -36,7 +37,7 @@ class ShardStats(NamedTuple):
     moved: int
 
 
-class Assignment:
+class Assignment(Immutable):
     """Which worker has which shard; immutable. Made by `assign`.
 
     `workers` are `Node`s by name, `owners` the name of each shard's worker.
@@ -63,14 +64,10 @@ class Assignment:
         for name in owners:
             if name not in numbers:
                 raise UnknownNodeError(f"a shard belongs to {name!r}, which is no worker")
-        put = super().__setattr__
-        put("shards", shards)
-        put("workers", members)
-        put("owners", tuple(owners))
-        put("_index", np.array([numbers[name] for name in owners], np.intp))
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"an Assignment is immutable; its {name} cannot be set")
+        _set_shards(self, shards)
+        _set_workers(self, members)
+        _set_owners(self, tuple(owners))
+        _set_index(self, np.array([numbers[name] for name in owners], np.intp))
 
     def worker_of(self, shard: int) -> str:
         """Return the worker that has `shard`; IndexError unless 0 <= shard < count."""
@@ -267,6 +264,12 @@ class Assignment:
             return cls(shards, _distinct(workers), owners)
         except (ValueError, LookupError) as error:
             raise ValueError(f"assignment: {error}") from None
+
+
+_set_shards = slot_setter(Assignment, "shards")
+_set_workers = slot_setter(Assignment, "workers")
+_set_owners = slot_setter(Assignment, "owners")
+_set_index = slot_setter(Assignment, "_index")
 
 
 def assign(

@@ -140,11 +140,6 @@ class Shards(ShardSpace):
     def __hash__(self) -> int:
         return hash(self._identity())
 
-    def __setattr__(self, name: str, value: object) -> None:
-        if hasattr(self, name):
-            raise AttributeError(f"Shards are immutable; make new ones to change their {name}")
-        super().__setattr__(name, value)
-
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_dict, (self.to_dict(),)
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ringhash._core import KeySpace
+from ringhash.immutable import Immutable, slot_setter
 
 __all__ = ["Positions", "ShardSpace"]
 
@@ -30,7 +31,7 @@ class Positions(Protocol):
     def _positions(self, keys: _Keys, /) -> np.ndarray[Any, Any]: ...
 
 
-class ShardSpace:
+class ShardSpace(Immutable):
     """Positions that are shards: the ring position of a key, modulo the number of shards.
 
     The remainder is taken of the upper 32 bits of XXH3-64, so it uses their low bits (all of them
@@ -39,9 +40,12 @@ class ShardSpace:
 
     __slots__ = ("_keys", "count")
 
+    count: int
+    _keys: KeySpace
+
     def __init__(self, count: int, seed: int, hash_tags: bool) -> None:
-        self.count = count
-        self._keys = KeySpace(seed, hash_tags)
+        _set_count(self, count)
+        _set_keys(self, KeySpace(seed, hash_tags))
 
     @property
     def seed(self) -> int:
@@ -68,3 +72,7 @@ class ShardSpace:
         multiple *= np.uint32(count)
         positions -= multiple
         return positions
+
+
+_set_count = slot_setter(ShardSpace, "count")
+_set_keys = slot_setter(ShardSpace, "_keys")

@@ -146,10 +146,11 @@ class Chaos:
 
     def start(self, name: str) -> None:
         shift = self.random.choice([-3600, 0, 3600])
-        self.processes[name] = subprocess.Popen(
+        with (self.folder / f"{name}.err").open("ab") as errors:
+            self.processes[name] = subprocess.Popen(
             [sys.executable, str(HERE / "chaos_worker.py"), self.worker_db, self.group, name, str(self.shards),
              str(self.ttl), str(int(self.fence)), str(shift), str(self.folder / f"{name}.log")],
-            stdin=subprocess.PIPE, stderr=(self.folder / f"{name}.err").open("ab"),
+            stdin=subprocess.PIPE, stderr=errors,
         )  # fmt: skip
 
     def kill(self, name: str) -> None:
