@@ -6,6 +6,10 @@
 PYTHON ?= python3
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+CHAOS_ARGS ?=
+# psycopg has no wheel for free-threaded Python yet; the tests of PostgreSQL are skipped there.
+EXTRAS := $(shell "$(PYTHON)" -c 'import sysconfig; free = sysconfig.get_config_var("Py_GIL_DISABLED"); \
+	print(".[cli]" if free else ".[cli,postgres]")' 2>/dev/null || echo ".[cli]")
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,7 +17,7 @@ CORE := $(wildcard src/ringhash/*.pyx src/ringhash/*.pxd) setup.py pyproject.tom
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format types build bench asan valgrind clean
+.PHONY: help demo test chaos lint format types build bench asan valgrind clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,7 +29,7 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.core: $(VENV)/.made $(CORE)
-	$(BIN)/python -m pip install --quiet --editable ".[cli]" --group test
+	$(BIN)/python -m pip install --quiet --editable "$(EXTRAS)" --group test
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.made pyproject.toml
@@ -41,6 +45,9 @@ demo: $(VENV)/.core ## Route a year of real flights, then change the cluster
 
 test: $(VENV)/.core ## The tests. PYTEST_ARGS="-k plan" narrows them
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+chaos: $(VENV)/.core ## A minute of faults on real processes and PostgreSQL. CHAOS_ARGS="--db sqlite"
+	$(BIN)/python tests/leases/chaos.py --seconds 60 $(CHAOS_ARGS)
 
 lint: $(VENV)/.lint ## The style of Python, Cython and workflow files
 	$(BIN)/ruff check .

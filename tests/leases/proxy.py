@@ -43,6 +43,7 @@ class Proxy:
                 server.connect(str(self._server))
             except OSError:
                 client.close()
+                server.close()
                 continue
             cutting = threading.Event()
             for pump in (self._to_server, self._to_client):

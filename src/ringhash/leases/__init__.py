@@ -2,7 +2,7 @@
 
 from ringhash.errors import LeaseLost
 from ringhash.leases.members import Follow, Guard, Member, Members
-from ringhash.leases.status import LeaseStatus, Status, WorkerStatus
+from ringhash.leases.status import LeaseStatus, Status, WorkerStatus, read_status
 from ringhash.leases.table import Lease, LeaseTable, OnRelease, Worker
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "Status",
     "Worker",
     "WorkerStatus",
+    "read_status",
 ]

@@ -197,6 +197,8 @@ class PostgresStore(Store):
             raise
 
     def leases(self) -> tuple[list[LeaseRow], list[WorkerRow]]:
+        if self._run("SELECT to_regclass('ringhash_leases') IS NULL") == [(True,)]:
+            return [], []
         rows = self._run(
             "SELECT shard, owner, epoch, extract(epoch FROM clock_timestamp() - claimed_at)::float8,"
             " extract(epoch FROM expires_at - clock_timestamp())::float8"

@@ -51,15 +51,15 @@ class SqliteStore(Store):
         self._connection = sqlite3.connect(
             name, timeout=timeout, isolation_level=None, check_same_thread=False
         )
-        self._use_wal(timeout)
+        self._timeout = timeout
         self._run("PRAGMA synchronous=FULL")
 
     def _run(self, sql: str, *values: Any) -> list[Any]:
         return self._connection.execute(sql, values).fetchall()
 
-    def _use_wal(self, timeout: float) -> None:
+    def _use_wal(self) -> None:
         """For ever, in the file; the busy timeout does not cover two that do it at once."""
-        end = time.monotonic() + timeout
+        end = time.monotonic() + self._timeout
         while self._run("PRAGMA journal_mode")[0][0] != "wal":
             try:
                 self._run("PRAGMA journal_mode=WAL")
@@ -86,6 +86,7 @@ class SqliteStore(Store):
     # --- leases ---
 
     def setup(self, shards: int) -> None:
+        self._use_wal()
         with self._change():
             for statement in _SCHEMA:
                 self._run(statement)
@@ -187,6 +188,8 @@ class SqliteStore(Store):
             raise OutcomeUnknown from error
 
     def leases(self) -> tuple[list[LeaseRow], list[WorkerRow]]:
+        if not self._run("SELECT 1 FROM sqlite_master WHERE name = 'ringhash_leases'"):
+            return [], []
         rows = self._run(
             f"SELECT shard, owner, epoch, {_NOW} - claimed_at, expires_at - {_NOW}"
             " FROM ringhash_leases WHERE grp = ? ORDER BY shard",
@@ -202,6 +205,7 @@ class SqliteStore(Store):
     # --- members ---
 
     def setup_members(self) -> None:
+        self._use_wal()
         with self._change():
             for statement in _MEMBER_SCHEMA:
                 self._run(statement)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
-from ringhash.leases.store import LeaseRow, WorkerRow
+from ringhash.leases.store import LeaseRow, WorkerRow, open_store
 
-__all__ = ["LeaseStatus", "Status", "WorkerStatus", "status_from"]
+__all__ = ["LeaseStatus", "Status", "WorkerStatus", "read_status", "status_from"]
 
 
 class LeaseStatus(NamedTuple):
@@ -76,6 +78,31 @@ class Status(NamedTuple):
             "workers": [worker._asdict() for worker in self.workers],
             "leases": [lease._asdict() for lease in self.leases],
         }
+
+
+def read_status(db: str | os.PathLike[str], name: str = "default", *, timeout: float = 10.0) -> Status:
+    """Return the state of a lease table, and change nothing. One read.
+
+    Args:
+        db: As for `LeaseTable`.
+        name: The name of the lease table.
+        timeout: For how many seconds to wait for the database.
+
+    Raises:
+        FileNotFoundError: There is no such SQLite file.
+        LookupError: There is no such lease table.
+        The database's own error, when it cannot be reached.
+    """
+    if not str(db).startswith(("postgresql://", "postgres://")):
+        Path(db).stat()  # SQLite would make it
+    store = open_store(db, name, timeout)
+    try:
+        leases, workers = store.leases()
+    finally:
+        store.close()
+    if not leases:
+        raise LookupError(f"there is no lease table {name!r} in this database")
+    return status_from(leases, workers)
 
 
 def status_from(leases: Iterable[LeaseRow], workers: Iterable[WorkerRow]) -> Status:

@@ -74,7 +74,7 @@ class Store(Protocol):
         """Open a transaction in which nobody else can claim the shard; `Refused` if it is too late."""
 
     def leases(self) -> tuple[list[LeaseRow], list[WorkerRow]]:
-        """Return all leases and workers, with their times."""
+        """Return all leases and workers, with their times; none where there is no such table."""
 
     def setup_members(self) -> None:
         """Make the tables of members if need be."""
@@ -116,8 +116,10 @@ def open_store(db: str | os.PathLike[str], group: str, timeout: float) -> Store:
         timeout: How long to wait for a connection, or for a lock of the whole database.
     """
     if isinstance(db, str) and db.startswith(("postgresql://", "postgres://")):
-        from ringhash.leases.postgres import PostgresStore  # noqa: PLC0415  an extra
-
+        try:
+            from ringhash.leases.postgres import PostgresStore  # noqa: PLC0415  an extra
+        except ImportError as error:
+            raise ImportError("PostgreSQL needs psycopg: pip install 'ringhash[postgres]'") from error
         return PostgresStore(db, group, timeout)
     from ringhash.leases.sqlite import SqliteStore  # noqa: PLC0415
 
