@@ -7,9 +7,6 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
-# psycopg has no wheel for free-threaded Python yet; the tests of PostgreSQL are skipped there.
-EXTRAS := $(shell "$(PYTHON)" -c 'import sysconfig; free = sysconfig.get_config_var("Py_GIL_DISABLED"); \
-	print(".[cli]" if free else ".[cli,postgres]")' 2>/dev/null || echo ".[cli]")
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,7 +26,8 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.core: $(VENV)/.made $(CORE)
-	$(BIN)/python -m pip install --quiet --editable "$(EXTRAS)" --group test
+	$(BIN)/python -m pip install --quiet --editable ".[cli]" --group test
+	sh .ci/install-postgres $(BIN)/python
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.made pyproject.toml

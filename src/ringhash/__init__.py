@@ -1,6 +1,6 @@
 """Consistent hashing: which node owns a key, and exactly which key ranges a change moves."""
 
-from ringhash.assign import Assignment, assign, simulate
+from ringhash.assignment import Assignment, assign, simulate
 from ringhash.errors import (
     DuplicateNodeError,
     EmptyRingError,

@@ -52,6 +52,7 @@ class PostgresServer:
             os.chown(self.folder, pwd.getpwnam(self.user).pw_uid, -1)
         self.process: subprocess.Popen[bytes] | None = None
         try:
+            self._lend_binaries()
             self._command(
                 "initdb", "-D", self.data, "-U", "ringhash", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"
             )
@@ -59,6 +60,18 @@ class PostgresServer:
         except BaseException:
             self.remove()
             raise
+
+    def _lend_binaries(self) -> None:
+        """Copy them if the user cannot come where they are, as in a root's home."""
+        try:
+            self._command("postgres", "--version")
+        except (NoServerError, OSError):
+            if self.user is None:
+                raise
+            shutil.copytree(self.binaries.parent, self.folder / "installed", symlinks=True)
+            (self.folder / "installed").chmod(0o755)
+            self.binaries = self.folder / "installed" / self.binaries.name
+            self._command("postgres", "--version")
 
     def _command(self, name: str, *arguments: object) -> None:
         command = [str(self.binaries / name), *map(str, arguments)]

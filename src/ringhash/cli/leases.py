@@ -86,6 +86,8 @@ def _read(db: str, name: str) -> Status:
     try:
         return read_status(db, name)
     except Exception as error:
-        if isinstance(error, (ImportError, LookupError)) or type(error).__module__.startswith(("psycopg", "sqlite3")):
+        if isinstance(error, (ImportError, LookupError)) or type(error).__module__.startswith(
+            ("psycopg", "sqlite3")
+        ):
             raise InputError(str(error.args[0] if error.args else error)) from None
         raise

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringhash import DuplicateNodeError, EmptyRingError, Node, Plan, UnknownNodeError
-from ringhash.assign import Assignment, assign, fair_shares, simulate
+from ringhash.assignment import Assignment, assign, fair_shares, simulate
 from ringhash.shards import Shards
 
 
