@@ -68,9 +68,16 @@ class PostgresServer:
         except (NoServerError, OSError):
             if self.user is None:
                 raise
-            shutil.copytree(self.binaries.parent, self.folder / "installed", symlinks=True)
-            (self.folder / "installed").chmod(0o755)
-            self.binaries = self.folder / "installed" / self.binaries.name
+            # With the libraries beside the package, and the same way from the programs to them.
+            package = self.binaries.parent.parent
+            there = self.folder / "installed"
+            shutil.copytree(
+                self.binaries.parent, there / package.name / self.binaries.parent.name, symlinks=True
+            )
+            libraries = package.with_name(f"{package.name}.libs")
+            if libraries.exists():
+                shutil.copytree(libraries, there / libraries.name)
+            self.binaries = there / package.name / self.binaries.parent.name / self.binaries.name
             self._command("postgres", "--version")
 
     def _command(self, name: str, *arguments: object) -> None:

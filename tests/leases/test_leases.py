@@ -13,6 +13,8 @@ import pytest
 from ringhash import Shards
 from ringhash.leases import Lease, LeaseLost, LeaseTable, Worker, clock
 
+pytestmark = pytest.mark.slow
+
 TTL = 1.0
 
 

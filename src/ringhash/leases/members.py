@@ -150,7 +150,8 @@ class Member:
     def leave(self) -> None:
         """Take the node out, and stop."""
         self._stop.set()
-        self._thread.join(self.ttl)
+        if self._thread.is_alive():
+            self._thread.join(self.ttl)
 
     def reweight(self, weight: float) -> None:
         """Give the node another weight; the next heartbeat tells the database, within ttl / 5."""
@@ -245,7 +246,8 @@ class Follow:
         store = self._store
         if store is not None:
             store.abort()
-        self._thread.join(self._members.timeout)
+        if self._thread.is_alive():
+            self._thread.join(self._members.timeout)
 
     def wait_for(self, epoch: int, timeout: float | None = None) -> bool:
         """Wait until the routers have `epoch` or a later one; return whether they have."""

@@ -48,6 +48,7 @@ class SqliteStore(Store):
             raise ValueError("a SQLite database in memory cannot be shared; give a path")
         self._group = group
         self._seen: int | None = None
+        self._aborted = False
         self._connection = sqlite3.connect(
             name, timeout=timeout, isolation_level=None, check_same_thread=False
         )
@@ -283,6 +284,8 @@ class SqliteStore(Store):
         end = time.monotonic() + timeout
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(0.02, left))
+            if self._aborted:
+                raise sqlite3.OperationalError("aborted")
             version = self._data_version()
             if version != self._seen:
                 self._seen = version
@@ -290,6 +293,7 @@ class SqliteStore(Store):
         return False
 
     def abort(self) -> None:
+        self._aborted = True
         self._connection.interrupt()
 
     def close(self) -> None:

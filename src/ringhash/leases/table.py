@@ -381,7 +381,8 @@ class Worker:
     def leave(self) -> None:
         """Release everything, each lease through `on_release` if there is one, and stop.
 
-        Without an answer from the database within a ttl, the leases run out there by themselves.
+        Waits for `on_release` as long as it takes, and for the database for a ttl; without it, the
+        leases run out there by themselves.
         """
         with self._changed:
             if self._state != "running":
@@ -502,7 +503,8 @@ class Worker:
                 try:
                     store.release(self.identity, released)
                 except BaseException:
-                    self._to_release += released
+                    with self._changed:
+                        self._to_release += released
                     raise
             sent = clock.now()
             answer = store.beat(self.identity, self.table.ttl, asked, leaving=leaving)
@@ -560,7 +562,7 @@ class Worker:
                         self._store.abort()
                         self._called_at = now
                     else:
-                        waits.append(self.table.ttl - hanging)
+                        waits.append(max(self._pace, self.table.ttl - hanging))
                 self._changed.wait(max(0.001, min(waits)))
 
     @contextlib.contextmanager
