@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import uuid
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -163,3 +164,15 @@ def test_faults_are_named() -> None:
         Shards(4).of_many("user:7")
     with pytest.raises(TypeError, match="float"):
         Shards(4).of(1.0)
+
+
+def test_the_vectors() -> None:
+    """The promise to routers in other languages."""
+    data = json.loads((Path(__file__).parent / "vectors" / "shards.json").read_text(encoding="utf-8"))
+    read = {"str": str, "hex": bytes.fromhex, "int": int}
+    for record in data["keys"]:
+        ((kind, text),) = record["key"].items()
+        for count, expected in zip(data["counts"], record["shards"], strict=True):
+            shards = Shards(count, seed=int(record["seed"]))
+            assert shards.of(read[kind](text)) == expected
+            assert shards.of_many([read[kind](text)])[0] == expected

@@ -178,19 +178,16 @@ class Assignment(Immutable):
             each worker that has any. `moved`: shards that changed their worker.
         """
         sample = readable(keys)
-        counts = np.bincount(self.index_many(sample), minlength=len(self.workers))
+        counts = np.bincount(self._index[self.shards._positions(sample)], minlength=len(self.workers))
         total = int(counts.sum())
         loads = {node.name: int(count) for node, count in zip(self.workers, counts, strict=True)}
         weights = np.array([node.weight for node in self.workers])
         weights /= weights.max()
         peak = float((counts / (weights / weights.sum())).max() / total) if total else 0.0
-        if isinstance(sample, np.ndarray):
-            most = int(np.unique(sample, return_counts=True)[1].max()) if total else 0
-        else:
-            tally: dict[Any, int] = {}
-            for key in sample:
-                tally[key] = tally.get(key, 0) + 1
-            most = max(tally.values(), default=0)
+        # A key is known by 64 bits of its hash, so that it may be of any kind.
+        halves = [KeySpace(seed, self.shards.hash_tags)._positions(sample) for seed in (0, 1)]
+        whole = halves[0].astype(np.uint64) << np.uint64(32) | halves[1]
+        most = int(np.unique(whole, return_counts=True)[1].max()) if total else 0
         ages: dict[str, float] = {}
         for shard, age in (oldest or {}).items():
             name = self.worker_of(shard)

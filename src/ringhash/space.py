@@ -6,12 +6,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ringhash._core import KeySpace
+from ringhash._core import Batch, KeySpace
 from ringhash.immutable import Immutable, slot_setter
 
 __all__ = ["Positions", "ShardSpace"]
-
-_Keys = tuple[Any, ...] | list[Any] | np.ndarray[Any, Any]
 
 
 class Positions(Protocol):
@@ -28,7 +26,7 @@ class Positions(Protocol):
     def position(self, key: Any, /) -> int:
         """Return the position of `key`."""
 
-    def _positions(self, keys: _Keys, /) -> np.ndarray[Any, Any]: ...
+    def _positions(self, batch: Batch, /) -> np.ndarray[Any, Any]: ...
 
 
 class ShardSpace(Immutable):
@@ -61,8 +59,8 @@ class ShardSpace(Immutable):
         """Return the shard of `key`."""
         return self._keys.position(key) % self.count
 
-    def _positions(self, keys: _Keys, /) -> np.ndarray[Any, np.dtype[np.uint32]]:
-        positions = self._keys._positions(keys)
+    def _positions(self, batch: Batch, /) -> np.ndarray[Any, np.dtype[np.uint32]]:
+        positions = self._keys._positions(batch)
         count = self.count
         if count & (count - 1) == 0:
             positions &= np.uint32(count - 1)

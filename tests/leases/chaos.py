@@ -97,7 +97,7 @@ class Chaos:
         self.fence = fence
         self.shards, self.ttl = shards, ttl
         self.group = uuid.uuid4().hex
-        self.folder = Path(tempfile.mkdtemp(prefix="ringhash-chaos-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="ringhash-chaos-", dir="/tmp"))
         self.proxy: Proxy | None = None
         if server is None:
             self.db = self.worker_db = str(self.folder / "leases.db")

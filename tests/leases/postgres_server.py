@@ -43,7 +43,9 @@ class PostgresServer:
 
     def __init__(self) -> None:
         self.binaries = find_binaries()
-        self.folder = Path(tempfile.mkdtemp(prefix="ringhash-pg-"))  # short: a socket's path has 107 bytes
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="ringhash-pg-", dir="/tmp")
+        )  # short: a socket's path has 107 bytes
         self.data = self.folder / "data"
         self.log = self.folder / "log"
         self.user: str | None = None

@@ -1,4 +1,5 @@
-"""The clock a holder counts its own time by: monotonic, and not stopped while the machine sleeps."""
+"""The clock a holder counts its own time by: monotonic, and where the system has such a clock (Linux), not
+stopped while the machine sleeps."""
 
 from __future__ import annotations
 

@@ -44,6 +44,7 @@ class Members:
     ...     router.epoch, [node.name for node in router.nodes]
     True
     (2, ['gw-1', 'gw-2'])
+    >>> folder.cleanup()
     """
 
     def __init__(self, db: str | os.PathLike[str], *, name: str = "default", timeout: float = 10.0) -> None:

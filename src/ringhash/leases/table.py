@@ -73,6 +73,7 @@ class LeaseTable:
     >>> print(lease)
     <Lease of shard 1 at epoch 1: released>
     >>> table.close()
+    >>> folder.cleanup()
     """
 
     def __init__(
