@@ -123,7 +123,8 @@ def test_a_fence_that_meets_a_claim_under_way(connect: Any) -> None:
 
 
 def test_limit_in_an_in_subquery_is_no_limit(connect: Any) -> None:
-    """The control of the claim's materialised CTE: a nested loop runs the subquery once for every row."""
+    """The control of the claim's materialised CTE: with the plan of a bad day, a nested loop, the subquery runs
+    once for every row, and each time it finds another one that is free."""
     store = connect()
     for setting in (
         "enable_hashjoin",
@@ -135,11 +136,9 @@ def test_limit_in_an_in_subquery_is_no_limit(connect: Any) -> None:
         store._connection.execute(f"SET {setting} = off")
     claimed = store._connection.execute(
         """
-        UPDATE ringhash_leases l SET owner = 'greedy' WHERE l.grp = %(grp)s AND EXISTS (
-            SELECT FROM (
-                SELECT shard FROM ringhash_leases
-                WHERE grp = %(grp)s AND owner IS NULL LIMIT 1 FOR UPDATE SKIP LOCKED
-            ) free WHERE free.shard = l.shard
+        UPDATE ringhash_leases SET owner = 'greedy' WHERE grp = %(grp)s AND shard IN (
+            SELECT shard FROM ringhash_leases
+            WHERE grp = %(grp)s AND owner IS NULL LIMIT 1 FOR UPDATE SKIP LOCKED
         ) RETURNING shard
         """,
         {"grp": store._group},
