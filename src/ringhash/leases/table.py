@@ -32,13 +32,14 @@ __all__ = ["Lease", "LeaseTable", "OnRelease", "Worker"]
 _log = logging.getLogger("ringhash.leases")
 _BEATS = 5  # a ttl
 _IDLE_CONNECTIONS = 8
+_LONGEST_WAIT = 30.0  # seconds, for a connection or the lock of a whole database
 
 
 class OnRelease(Protocol):
     """What is asked before a live worker gives a lease up.
 
     Stop the work on `lease` and hand it over; the lease stays valid meanwhile. Return True when the
-    shard may go to somebody else; False, or an exception, keeps it, and the question comes again.
+    shard may go to somebody else; False, or an exception, keeps it, and then another one is asked for.
     """
 
     def __call__(self, lease: Lease, /) -> bool:
@@ -134,7 +135,7 @@ class LeaseTable:
         return f"<LeaseTable {self.name!r} of {self.shards!r}, ttl {self.ttl:g} s>"
 
     def _open(self) -> Store:
-        return open_store(self.db, self.name, self.ttl)
+        return open_store(self.db, self.name, min(self.ttl, _LONGEST_WAIT))
 
     def _set_up(self) -> None:
         if not self._ready:
@@ -342,6 +343,7 @@ class Worker:
         self._fresh: deque[Lease] = deque()
         self._to_release: list[Grant] = []
         self._asked: set[Grant] = set()  # those that on_release is thinking about
+        self._refused: set[Grant] = set()  # those that it would not let go
         self._changed = threading.Condition(threading.RLock())
         self._listeners: set[Callable[[], None]] = set()
         self._wake = threading.Event()
@@ -526,7 +528,7 @@ class Worker:
                 sent = clock.now()
                 self._take(sent, store.claim(self.identity, step.claim, self.table.ttl))
             if step.release is not None:
-                self._begin_release(step.release)
+                self._begin_release()
         return self._beat if step.settled else self._pace
 
     def _take(self, sent: float, grants: list[Grant]) -> None:
@@ -597,6 +599,7 @@ class Worker:
     def _finish(self, lease: Lease, reason: str) -> None:
         del self._leases[lease._grant]
         self._asked.discard(lease._grant)
+        self._refused.discard(lease._grant)
         lease.reason = reason
         if reason in ("released", "unknown"):
             self._to_release.append(lease._grant)
@@ -615,11 +618,15 @@ class Worker:
         self._end(lease, "released")
         self._wake.set()
 
-    def _begin_release(self, grant: Grant) -> None:
+    def _begin_release(self) -> None:
+        """Release the last lease, or the last that was not refused in this round."""
         with self._changed:
-            lease = self._leases.get(grant)
-            if lease is None or self._asked:
+            if self._asked or not self._leases:
                 return  # one at a time
+            if self._leases.keys() <= self._refused:
+                self._refused.clear()
+            grant = max(self._leases.keys() - self._refused)
+            lease = self._leases[grant]
             if self._on_release is None:
                 self._release(lease)
                 return
@@ -643,6 +650,7 @@ class Worker:
         else:
             with self._changed:
                 self._asked.discard(lease._grant)
+                self._refused.add(lease._grant)
                 self._changed.notify_all()
                 if lease._grant in self._leases:
                     lease.stopping.clear()
