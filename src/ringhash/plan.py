@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self, cast, overload
 
 import numpy as np
@@ -12,12 +12,14 @@ from ringhash._core import KeySpace
 from ringhash.batch import readable
 from ringhash.immutable import Immutable, slot_setter
 from ringhash.node import Node
+from ringhash.pins import Pin
 from ringhash.records import check_fields, field
 from ringhash.space import Positions, ShardSpace
 
 __all__ = ["KeyRange", "Move", "Moves", "NodeChange", "Plan"]
 
 _FIELDS = frozenset({"before", "after", "epoch", "space", "seed", "hash_tags", "changes", "moves"})
+_OPTIONAL_FIELDS = frozenset({"shards", "unpins"})
 _CHANGE_FIELDS = frozenset({"before", "after"})
 
 
@@ -128,6 +130,9 @@ class Plan(Immutable):
     The moves are minimal: they are disjoint and in order, no move has equal source and target, and
     two that touch differ in source or target. They live in arrays until they are looked at.
 
+    The moves are those of the ring. A key that is pinned stays where it is, whatever they say;
+    `unpins` has the pins that end since their node leaves.
+
     >>> from ringhash import Router
     >>> router = Router(["gw-1", "gw-2", "gw-3"])
     >>> plan = router.plan(add=["gw-4"])
@@ -140,7 +145,7 @@ class Plan(Immutable):
 
     __slots__ = (  # noqa: RUF023  (in the order in which __init__ has their values)
         "before", "after", "epoch", "space", "_key_space", "_changes", "_starts", "_ends",
-        "_source_index", "_target_index", "_sources", "_targets",
+        "_source_index", "_target_index", "_sources", "_targets", "unpins",
     )  # fmt: skip
 
     before: str
@@ -155,6 +160,7 @@ class Plan(Immutable):
     _target_index: np.ndarray[Any, Any]
     _sources: tuple[str, ...]
     _targets: tuple[str, ...]
+    unpins: tuple[Pin, ...]
 
     def __init__(
         self,
@@ -168,8 +174,9 @@ class Plan(Immutable):
         ranges: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
         owners: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
         names: tuple[tuple[str, ...], tuple[str, ...]],
+        unpins: tuple[Pin, ...] = (),
     ) -> None:
-        values = (before, after, epoch, space, key_space, changes, *ranges, *owners, *names)
+        values = (before, after, epoch, space, key_space, changes, *ranges, *owners, *names, unpins)
         for set_slot, value in zip(_SET_SLOTS, values, strict=True):
             set_slot(self, value)
 
@@ -274,6 +281,7 @@ class Plan(Immutable):
             == (other.before, other.after, other.epoch, other.space)
             and self._hashing == other._hashing
             and self._changes == other._changes
+            and self.unpins == other.unpins
             and self.moves == other.moves
         )
 
@@ -297,10 +305,12 @@ class Plan(Immutable):
         ]
         rows.append(("all", "", str(len(self)), f"{self.fraction:.3%}"))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
+        lines = [
             f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d:>{widths[3]}}".rstrip()
             for a, b, c, d in rows
-        )
+        ]
+        lines += [f"ends the pin of {pin.key!r} to {pin.node}" for pin in self.unpins]
+        return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_dict, (self.to_dict(),)
@@ -308,8 +318,10 @@ class Plan(Immutable):
     def to_dict(self) -> dict[str, object]:
         """Return the plan as a dictionary that JSON can hold; a move is [start, end, from, to].
 
-        A plan for shards has `"shards": true`: its positions are shards, and `space` is their number.
+        `unpins` is a field of it only where there are any. A plan for shards has `"shards": true`:
+        its positions are shards, and `space` is their number.
         """
+        unpins = {"unpins": [pin.to_dict() for pin in self.unpins]} if self.unpins else {}
         return {
             "before": self.before,
             "after": self.after,
@@ -320,6 +332,7 @@ class Plan(Immutable):
             **({"shards": True} if isinstance(self._key_space, ShardSpace) else {}),
             "changes": [{"before": b and b.to_dict(), "after": a and a.to_dict()} for b, a in self._changes],
             "moves": [[*move.range, move.source, move.target] for move in self.moves],
+            **unpins,
         }
 
     @classmethod
@@ -330,8 +343,8 @@ class Plan(Immutable):
             ValueError: A field is missing, unknown or wrong, or the moves overlap or are out of
                 order; the message names the field.
         """
-        of_shards = isinstance(data, Mapping) and "shards" in data
-        record = check_fields(data, "plan", _FIELDS | {"shards"} if of_shards else _FIELDS)
+        record = check_fields(data, "plan", _FIELDS, optional=_OPTIONAL_FIELDS)
+        of_shards = "shards" in record
         if of_shards and record["shards"] is not True:
             raise ValueError(f"plan.shards: must be true or left out, not {record['shards']!r}")
         space = field(record, "plan", "space", int)
@@ -363,6 +376,7 @@ class Plan(Immutable):
                 np.array([index[name] for name in targets], np.int64),
             ),
             names=(names, names),
+            unpins=tuple(Pin.list_from(record.get("unpins", []), "plan.unpins")),
         )
 
 

@@ -242,3 +242,15 @@ def test_twenty_routers_in_four_processes(db: Any, group: str) -> None:
             lags.append(reached - times[epoch])
     assert max(lags) < stated, f"{max(lags):.3f} s behind"
     print(f"at most {max(lags):.3f} s behind")
+
+
+def test_marks_and_pins_are_the_routers_own(members: Members) -> None:
+    router = Router()
+    with members.join("a"), members.join("b"), members.follow(router, poll=0.1) as follow:
+        router.mark_down("a")
+        router.pin("key", "b")
+        with members.join("c"):
+            assert follow.wait_for(3, 5)
+            assert router.down == ("a",)
+            assert router.owner("key") == "b"
+            assert router.epoch == 3
