@@ -6,6 +6,7 @@
 PYTHON ?= python3
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+CHAOS_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,7 +14,7 @@ CORE := $(wildcard src/ringhash/*.pyx src/ringhash/*.pxd) setup.py pyproject.tom
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo balancer test lint format types build bench asan valgrind clean
+.PHONY: help demo balancer test chaos lint format types build bench asan valgrind clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +27,7 @@ $(VENV)/.made:
 
 $(VENV)/.core: $(VENV)/.made $(CORE)
 	$(BIN)/python -m pip install --quiet --editable ".[cli]" --group test --group frames
+	sh .ci/install-postgres $(BIN)/python
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.made pyproject.toml
@@ -47,6 +49,9 @@ balancer: $(VENV)/.core ## An HTTP balancer and five backends under load, one of
 
 test: $(VENV)/.core ## The tests. PYTEST_ARGS="-k plan" narrows them
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+chaos: $(VENV)/.core ## A minute of faults on real processes and PostgreSQL. CHAOS_ARGS="--db sqlite"
+	$(BIN)/python tests/leases/chaos.py --seconds 60 $(CHAOS_ARGS)
 
 lint: $(VENV)/.lint ## The style of Python, Cython and workflow files
 	$(BIN)/ruff check .

@@ -1,9 +1,11 @@
 """Consistent hashing: which node owns a key, and exactly which key ranges a change moves."""
 
+from ringhash.assignment import Assignment, assign, simulate
 from ringhash.bounded import BoundedRouter, LoadReport, Ticket
 from ringhash.errors import (
     DuplicateNodeError,
     EmptyRingError,
+    LeaseLost,
     NoNodeAvailableError,
     PinnedNodeError,
     RinghashError,
@@ -17,10 +19,12 @@ from ringhash.plan import KeyRange, Move, Plan
 from ringhash.ring import Balance, Ring
 from ringhash.router import Router
 from ringhash.salt import Salt
+from ringhash.shards import Shards
 from ringhash.sizing import recommended_vnodes
 from ringhash.stats import NodeStats, RouterStats
 
 __all__ = [
+    "Assignment",
     "Balance",
     "BoundedRouter",
     "DuplicateNodeError",
@@ -29,6 +33,7 @@ __all__ = [
     "HotKeys",
     "HotReport",
     "KeyRange",
+    "LeaseLost",
     "LoadReport",
     "Move",
     "NoNodeAvailableError",
@@ -42,8 +47,11 @@ __all__ = [
     "Router",
     "RouterStats",
     "Salt",
+    "Shards",
     "StalePlanError",
     "Ticket",
     "UnknownNodeError",
+    "assign",
     "recommended_vnodes",
+    "simulate",
 ]

@@ -3,6 +3,7 @@
 __all__ = [
     "DuplicateNodeError",
     "EmptyRingError",
+    "LeaseLost",
     "NoNodeAvailableError",
     "PinnedNodeError",
     "RinghashError",
@@ -37,3 +38,18 @@ class PinnedNodeError(RinghashError, ValueError):
 
 class StalePlanError(RinghashError, RuntimeError):
     """A plan was applied to a membership that is not the one it was made for."""
+
+
+class LeaseLost(RinghashError, RuntimeError):  # noqa: N818  it names what happened, as StopIteration does
+    """A worker acted on a lease that it no longer has.
+
+    `written` is False where nothing was written, and None where nobody can know: the commit was sent,
+    and the connection broke before the answer.
+    """
+
+    def __init__(self, message: str, written: bool | None = False) -> None:
+        super().__init__(message, written)
+        self.written = written
+
+    def __str__(self) -> str:
+        return str(self.args[0])

@@ -14,11 +14,12 @@ from ringhash.immutable import Immutable, slot_setter
 from ringhash.node import Node
 from ringhash.pins import Pin
 from ringhash.records import check_fields, field
+from ringhash.space import Positions, ShardSpace
 
 __all__ = ["KeyRange", "Move", "Moves", "NodeChange", "Plan"]
 
 _FIELDS = frozenset({"before", "after", "epoch", "space", "seed", "hash_tags", "changes", "moves"})
-_OPTIONAL_FIELDS = frozenset({"unpins"})
+_OPTIONAL_FIELDS = frozenset({"shards", "unpins"})
 _CHANGE_FIELDS = frozenset({"before", "after"})
 
 
@@ -151,7 +152,7 @@ class Plan(Immutable):
     after: str
     epoch: int | None
     space: int
-    _key_space: KeySpace
+    _key_space: Positions
     _changes: tuple[NodeChange, ...]
     _starts: np.ndarray[Any, Any]
     _ends: np.ndarray[Any, Any]
@@ -168,7 +169,7 @@ class Plan(Immutable):
         after: str,
         epoch: int | None,
         space: int,
-        key_space: KeySpace,
+        key_space: Positions,
         changes: tuple[NodeChange, ...],
         ranges: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
         owners: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
@@ -288,8 +289,9 @@ class Plan(Immutable):
         return hash((self.before, self.after, self.epoch, self.space, self._changes))
 
     @property
-    def _hashing(self) -> tuple[int, bool]:
-        return self._key_space.seed, self._key_space.hash_tags
+    def _hashing(self) -> tuple[int, bool, bool]:
+        space = self._key_space
+        return space.seed, bool(space.hash_tags), isinstance(space, ShardSpace)
 
     def __repr__(self) -> str:
         epoch = "" if self.epoch is None else f" at epoch {self.epoch}"
@@ -316,7 +318,8 @@ class Plan(Immutable):
     def to_dict(self) -> dict[str, object]:
         """Return the plan as a dictionary that JSON can hold; a move is [start, end, from, to].
 
-        `unpins` is a field of it only where there are any.
+        `unpins` is a field of it only where there are any. A plan for shards has `"shards": true`:
+        its positions are shards, and `space` is their number.
         """
         unpins = {"unpins": [pin.to_dict() for pin in self.unpins]} if self.unpins else {}
         return {
@@ -326,6 +329,7 @@ class Plan(Immutable):
             "space": self.space,
             "seed": self._key_space.seed,
             "hash_tags": bool(self._key_space.hash_tags),
+            **({"shards": True} if isinstance(self._key_space, ShardSpace) else {}),
             "changes": [{"before": b and b.to_dict(), "after": a and a.to_dict()} for b, a in self._changes],
             "moves": [[*move.range, move.source, move.target] for move in self.moves],
             **unpins,
@@ -340,9 +344,14 @@ class Plan(Immutable):
                 order; the message names the field.
         """
         record = check_fields(data, "plan", _FIELDS, optional=_OPTIONAL_FIELDS)
+        of_shards = "shards" in record
+        if of_shards and record["shards"] is not True:
+            raise ValueError(f"plan.shards: must be true or left out, not {record['shards']!r}")
         space = field(record, "plan", "space", int)
         if not 1 <= space <= 1 << 64:
             raise ValueError(f"plan.space: must be from 1 to 2**64, not {space}")
+        if of_shards and space > 1 << 32:
+            raise ValueError(f"plan.space: there are at most 2**32 shards, not {space}")
         seed = field(record, "plan", "seed", int)
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"plan.seed: must be from 0 to 2**64 - 1, not {seed}")
@@ -350,6 +359,7 @@ class Plan(Immutable):
         if epoch is not None and epoch < 0:
             raise ValueError(f"plan.epoch: must not be negative, not {epoch}")
         starts, ends, sources, targets = _read_moves(field(record, "plan", "moves", list), space)
+        hash_tags = field(record, "plan", "hash_tags", bool)
         names = tuple(sorted({name for name in (*sources, *targets) if name is not None}))
         index: dict[str | None, int] = {name: i for i, name in enumerate(names)}
         index[None] = -1
@@ -358,7 +368,7 @@ class Plan(Immutable):
             after=field(record, "plan", "after", str),
             epoch=epoch,
             space=space,
-            key_space=KeySpace(seed, field(record, "plan", "hash_tags", bool)),
+            key_space=ShardSpace(space, seed, hash_tags) if of_shards else KeySpace(seed, hash_tags),
             changes=_read_changes(field(record, "plan", "changes", list)),
             ranges=(np.array(starts, np.uint64), np.array(ends, np.uint64)),
             owners=(

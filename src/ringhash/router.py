@@ -12,7 +12,7 @@ import numpy as np
 from ringhash._core import Live, own_methods
 from ringhash.errors import StalePlanError
 from ringhash.health import displaced
-from ringhash.membership import Adds, changes_for, find_name
+from ringhash.membership import Adds, changes_between, changes_for, find_name
 from ringhash.node import Node, plain_type
 from ringhash.pins import Pin, Pins
 from ringhash.plan import Moves, Plan
@@ -376,6 +376,15 @@ class Router(Live):
         1.0
         """
         return stats_of(self._state)
+
+    def _follow(self, nodes: tuple[Node, ...], epoch: int) -> Plan:
+        """Take over the members that others have agreed on, with their epoch; pins to those gone end."""
+        with self._lock:
+            began = time.perf_counter()
+            state = self._state
+            plan, after = state.planned(changes_between(state.ring.nodes, nodes))
+            self._commit(state.changed(plan, after, began, epoch))
+        return plan
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Router):

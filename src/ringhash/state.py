@@ -64,11 +64,11 @@ class State:
                 f"{unpins[0].key!r} to {unpins[0].node!r}; unpin them, or say allow_unpin=True"
             )
 
-    def changed(self, plan: Plan, ring: Ring, began: float) -> State:
+    def changed(self, plan: Plan, ring: Ring, began: float, epoch: int | None = None) -> State:
         """Return the state after `plan`; the marks and the pins of a node that left are gone."""
         return State(
             ring,
-            self.epoch + 1,
+            self.epoch + 1 if epoch is None else epoch,
             self.pins.without(self._ended_by(plan.changes)),
             frozenset(name for name in self.down if name in ring),
             base=self.live if self.down else ring,

@@ -16,6 +16,7 @@ from ringhash._core import MAX_POINTS
 from ringhash.cli.cluster import named_weights, names_in, nodes_in, planned, read_cluster
 from ringhash.cli.errors import InputError, refusals
 from ringhash.cli.keys import KeyFile
+from ringhash.cli.leases import leases
 from ringhash.cli.measure import Check, balance_of, check, compare, count, fair_shares, ideal
 from ringhash.cli.progress import watched
 from ringhash.plan import Plan
@@ -68,6 +69,9 @@ def ringhash(context: click.Context) -> None:
     """Consistent hashing: who owns a key, and exactly what a change moves."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
+
+
+ringhash.add_command(leases)
 
 
 @ringhash.command()
