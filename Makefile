@@ -6,6 +6,7 @@
 PYTHON ?= python3
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+CHAOS_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,7 +14,7 @@ CORE := $(wildcard src/ringhash/*.pyx src/ringhash/*.pxd) setup.py pyproject.tom
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo gateway test lint format types build bench asan valgrind clean
+.PHONY: help demo gateway balancer test chaos lint format types build bench asan valgrind clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,25 +26,35 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.core: $(VENV)/.made $(CORE)
-	$(BIN)/python -m pip install --quiet --editable ".[cli]" --group test
+	$(BIN)/python -m pip install --quiet --editable ".[cli]" --group test --group frames
+	sh .ci/install-postgres $(BIN)/python
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.made pyproject.toml
 	$(BIN)/python -m pip install --quiet --group lint
 	@touch $@
 
-$(VENV)/.bench: $(VENV)/.core
+$(VENV)/.bench: $(VENV)/.core benchmarks/peers.txt
 	$(BIN)/python -m pip install --quiet --editable ".[cli,bench]" --group bench
+	@while read -r peer; do \
+		$(BIN)/python -m pip install --quiet "$$peer" || echo "No $$peer here: its column will be missing."; \
+	done <benchmarks/peers.txt
 	@touch $@
 
 demo: $(VENV)/.core ## Route a year of real flights, then change the cluster
 	$(BIN)/python examples/flights_demo.py
 
 gateway: $(VENV)/.core ## A cluster of WebSocket gateways: one joins, one is killed (live view)
-	$(BIN)/python examples/websocket_gateway/cluster.py
+	$(BIN)/python examples/websocket_gateway/gateways.py
+
+balancer: $(VENV)/.core ## An HTTP balancer and five backends under load, one of which is killed
+	$(BIN)/python examples/http_balancer/demo.py
 
 test: $(VENV)/.core ## The tests. PYTEST_ARGS="-k plan" narrows them
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+chaos: $(VENV)/.core ## A minute of faults on real processes and PostgreSQL. CHAOS_ARGS="--db sqlite"
+	$(BIN)/python tests/leases/chaos.py --seconds 60 $(CHAOS_ARGS)
 
 lint: $(VENV)/.lint ## The style of Python, Cython and workflow files
 	$(BIN)/ruff check .
@@ -57,7 +68,7 @@ format: $(VENV)/.lint ## Rewrite the Python files in the project's style
 	$(BIN)/ruff format .
 
 types: $(VENV)/.core $(VENV)/.lint ## Static types, and the stub against the built core
-	$(BIN)/mypy --strict src $(wildcard tests/typing_check.py)
+	$(BIN)/mypy --strict src $(wildcard tests/typing_*.py)
 	$(BIN)/python -m mypy.stubtest ringhash._core --mypy-config-file pyproject.toml
 
 build: $(VENV)/.lint ## The sdist, and this machine's wheel made from it, in dist/
@@ -88,7 +99,7 @@ asan: $(VENV)-asan/.made ## The core's tests under AddressSanitizer (needs libas
 # About fifty times slower: narrow it with PYTEST_ARGS.
 valgrind: $(VENV)/.core ## The core's tests under valgrind (needs valgrind)
 	PYTHONMALLOC=malloc valgrind --quiet --suppressions=.ci/valgrind.supp --error-exitcode=99 --leak-check=no \
-		$(BIN)/python -m pytest tests -m core -p no:cacheprovider $(PYTEST_ARGS)
+		$(BIN)/python -m pytest tests -m "core and not slow" --hypothesis-profile=few -p no:cacheprovider $(PYTEST_ARGS)
 
 clean: ## Take away all that was built or installed here
 	rm -rf .venv .venv-asan build dist wheelhouse src/*.egg-info src/ringhash/*.so

@@ -386,6 +386,41 @@ def test_balance_as_bars(cli: Cli) -> None:
     assert output[-1].startswith("by arcs: peak/mean 1.")
 
 
+def test_numbers_of_vnodes_are_compared(cli: Cli, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_bytes(b"\n".join([*KEYS, b""]))
+    nodes = {"gw-1": 2.0, "gw-2": 1.0}
+    record = cli.json("balance", "--nodes", "gw-1=2,gw-2", "--compare", "40,160", "--keys", keys, "--seed", 7)
+    assert (record["nodes"], record["keys"]) == (2, {"total": 1000, "empty": 0})
+    assert [row["vnodes"] for row in record["vnodes"]] == [40, 160]
+    for row in record["vnodes"]:
+        ring = Ring(nodes, vnodes=row["vnodes"], seed=7)
+        counts = Counter(map(ring.owner, KEYS))
+        assert row["peak_to_mean"] == ring.balance.peak_to_mean
+        assert row["bytes"] == ring.memory_size
+        fullest = max(counts["gw-1"] / 1000 * 3 / 2, counts["gw-2"] / 1000 * 3)
+        assert row["key_peak_to_mean"] == pytest.approx(fullest)
+
+
+def test_a_number_of_nodes_is_enough_to_compare(cli: Cli) -> None:
+    lines = cli("balance", "--nodes", "100", "--compare", "40,80,160").splitlines()
+    assert [line.split()[0] for line in lines[2:5]] == ["40", "80", "160"]
+    assert lines[-1].startswith("665 virtual nodes keep the fullest of 100 equal nodes at 1.1 times the mean")
+    assert "by keys" not in lines[0]
+    one = cli.json("balance", "--nodes", "3", "--compare", "1")
+    named = cli.json("balance", "--nodes", "node-1,node-2,node-3", "--compare", "1")
+    assert one["vnodes"][0]["moved"] == named["vnodes"][0]["moved"]
+
+
+def test_what_cannot_be_compared(cli: Cli) -> None:
+    compare = ["balance", "--nodes", NODES, "--compare"]
+    assert cli.refused(*compare, "40,x") == "--compare takes numbers as in 40,80,160, not '40,x'"
+    assert cli.refused(*compare, "0") == "vnodes must be from 1 to 65536, not 0"
+    assert cli.refused(*compare, "40", "--vnodes", "40") == "give --vnodes or --compare, not both"
+    assert cli.refused("balance", "--nodes", "0", "--compare", "40").startswith("a ring of no nodes")
+    assert "too few for 999999999 nodes" in cli.refused("balance", "--nodes", "9" * 9, "--compare", "40")
+
+
 def test_names_are_not_cut_and_not_read_as_markup(cli: Cli) -> None:
     name = "[red]" + "a-long-name-" * 30
     assert name in cli("balance", "--nodes", f"{name},b")

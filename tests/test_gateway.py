@@ -24,10 +24,10 @@ if not EXAMPLE.exists():
     pytest.skip("the examples are not here", allow_module_level=True)
 sys.path.insert(0, str(EXAMPLE))
 
-from client import Client
-from cluster import Cluster
 from front import BATCH, EVERY
 from gateway import TRY_AGAIN
+from gateways import Cluster
+from sessions import Client
 
 pytestmark = pytest.mark.slow
 CLIENTS, NODES = 2000, 5

@@ -24,7 +24,14 @@ import ringhash.handover.journal as journal_module
 import ringhash.router as router_module
 import ringhash.transit as transit_module
 from ringhash import Ring, Router, StalePlanError
-from ringhash.errors import HandoverError, HandoverRunningError, JournalError, Moved, StaleRouterError
+from ringhash.errors import (
+    HandoverError,
+    HandoverRunningError,
+    JournalError,
+    Moved,
+    PinnedNodeError,
+    StaleRouterError,
+)
 from ringhash.handover import Handover
 from ringhash.handover.journal import Journal
 from ringhash.handover.machine import Record
@@ -181,6 +188,58 @@ def test_a_lookup_meanwhile_costs_what_a_plain_one_costs() -> None:
     transit = router._begin(router.plan(add=["new"]))
     assert type(transit).__mro__[1].__name__ == "Table"  # the same compiled lookup, of as many points
     assert len(transit.points) <= len(ring.points) + 2 * len(transit.plan) + 1
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=40)
+def test_nodes_that_are_down_and_pinned_keys_meanwhile(data: st.DataObject) -> None:
+    names = [f"n{i}" for i in range(4)]
+    router = Router(names, vnodes=20)
+    plan = router.plan(add=["m0"], remove=["n0"])
+    before, after = router.ring, router.ring._changed(plan.changes)
+    pieces = list(data.draw(st.permutations(cut(plan))))
+    count = data.draw(st.integers(0, len(pieces)))
+    down = data.draw(st.lists(st.sampled_from([*names, "m0"]), unique=True, max_size=3))
+    members = [name for name in down if name != "m0"]
+    pin = data.draw(st.sampled_from(["n1", "n2"]))
+    router.pin(KEYS[0], pin)
+    if data.draw(st.booleans()):
+        router.mark_down(*members)
+    router._begin(plan)
+    router._advance([r for p in pieces[:count] for r in p.ranges], 2)
+    router.mark_down(*down)
+    one, other = (ring.without(*(name for name in down if name in ring)) for ring in (before, after))
+    done = np.zeros(len(KEYS), bool)
+    for piece in pieces[:count]:
+        done |= piece.mask(KEYS)
+    olds, news = one.owner_many(KEYS), other.owner_many(KEYS)
+    expected = [new if it else old for old, new, it in zip(olds, news, done, strict=True)]
+    if pin not in down:
+        expected[0] = pin
+    assert router.owner_many(KEYS) == expected
+    assert [router.nodes[i].name for i in router.index_many(KEYS)] == expected
+    for key, owner in zip(KEYS[:30], expected, strict=False):
+        assert router.owner(key) == router.route(key).node == next(router.walk(key)) == owner
+        assert router.owners(key, 1, distinct="zone") == (owner,)
+    copy: Router = pickle.loads(pickle.dumps(router))
+    assert copy.owner_many(KEYS) == expected
+    assert copy.down == router.down
+    replica = Router(names, vnodes=20)
+    replica.mark_down(*members)
+    assert replica.follow(router.to_dict())  # marks are each router's own, and stay
+    assert replica.down == tuple(sorted(members))
+    if down:
+        assert router.mark_up(*down)
+    router._leave(data.draw(st.booleans()), 9)
+    assert (router.epoch, router.owner(KEYS[0]), router.down) == (9, pin, ())
+
+
+def test_a_node_with_pinned_keys_is_not_handed_over() -> None:
+    router = Router(["a", "b"])
+    plan = router.plan(remove=["a"])
+    router.pin("x", "a")
+    with pytest.raises(PinnedNodeError):
+        gentle(router, plan)
 
 
 def test_check_and_follow() -> None:

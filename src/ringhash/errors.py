@@ -9,7 +9,10 @@ __all__ = [
     "HandoverError",
     "HandoverRunningError",
     "JournalError",
+    "LeaseLost",
     "Moved",
+    "NoNodeAvailableError",
+    "PinnedNodeError",
     "RinghashError",
     "StalePlanError",
     "StaleRouterError",
@@ -31,6 +34,14 @@ class UnknownNodeError(RinghashError, LookupError):
 
 class EmptyRingError(RinghashError, LookupError):
     """A key was looked up in a ring that has no nodes."""
+
+
+class NoNodeAvailableError(RinghashError, LookupError):
+    """A key was looked up while every node is down, or is to be avoided."""
+
+
+class PinnedNodeError(RinghashError, ValueError):
+    """A node was to be removed that keys are pinned to."""
 
 
 class StalePlanError(RinghashError, RuntimeError):
@@ -80,3 +91,18 @@ class Moved(RinghashError, LookupError):  # noqa: N818 - the answer of a node, n
 
     def __str__(self) -> str:
         return f"the key belongs to {self.to!r} as of epoch {self.epoch}"
+
+
+class LeaseLost(RinghashError, RuntimeError):  # noqa: N818  it names what happened, as StopIteration does
+    """A worker acted on a lease that it no longer has.
+
+    `written` is False where nothing was written, and None where nobody can know: the commit was sent,
+    and the connection broke before the answer.
+    """
+
+    def __init__(self, message: str, written: bool | None = False) -> None:
+        super().__init__(message, written)
+        self.written = written
+
+    def __str__(self) -> str:
+        return str(self.args[0])

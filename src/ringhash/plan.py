@@ -10,12 +10,16 @@ import numpy as np
 
 from ringhash._core import KeySpace
 from ringhash.batch import readable
+from ringhash.immutable import Immutable, slot_setter
 from ringhash.node import Node
+from ringhash.pins import Pin
 from ringhash.records import check_fields, field
+from ringhash.space import Positions, ShardSpace
 
 __all__ = ["KeyRange", "Move", "Moves", "NodeChange", "Plan"]
 
 _FIELDS = frozenset({"before", "after", "epoch", "space", "seed", "hash_tags", "changes", "moves"})
+_OPTIONAL_FIELDS = frozenset({"shards", "unpins"})
 _CHANGE_FIELDS = frozenset({"before", "after"})
 
 
@@ -120,11 +124,14 @@ class Moves(Sequence[Move]):
         return self.positions / self._plan.space
 
 
-class Plan:
+class Plan(Immutable):
     """The exact moves from one placement to another; made by `Ring.diff` and `Router.plan`.
 
     The moves are minimal: they are disjoint and in order, no move has equal source and target, and
     two that touch differ in source or target. They live in arrays until they are looked at.
+
+    The moves are those of the ring. A key that is pinned stays where it is, whatever they say;
+    `unpins` has the pins that end since their node leaves.
 
     >>> from ringhash import Router
     >>> router = Router(["gw-1", "gw-2", "gw-3"])
@@ -136,15 +143,24 @@ class Plan:
     True
     """
 
-    __slots__ = (
-        "_changes", "_ends", "_key_space", "_source_index", "_sources", "_starts",
-        "_target_index", "_targets", "after", "before", "epoch", "space",
+    __slots__ = (  # noqa: RUF023  (in the order in which __init__ has their values)
+        "before", "after", "epoch", "space", "_key_space", "_changes", "_starts", "_ends",
+        "_source_index", "_target_index", "_sources", "_targets", "unpins",
     )  # fmt: skip
 
     before: str
     after: str
     epoch: int | None
     space: int
+    _key_space: Positions
+    _changes: tuple[NodeChange, ...]
+    _starts: np.ndarray[Any, Any]
+    _ends: np.ndarray[Any, Any]
+    _source_index: np.ndarray[Any, Any]
+    _target_index: np.ndarray[Any, Any]
+    _sources: tuple[str, ...]
+    _targets: tuple[str, ...]
+    unpins: tuple[Pin, ...]
 
     def __init__(
         self,
@@ -153,21 +169,16 @@ class Plan:
         after: str,
         epoch: int | None,
         space: int,
-        key_space: KeySpace,
+        key_space: Positions,
         changes: tuple[NodeChange, ...],
         ranges: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
         owners: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
         names: tuple[tuple[str, ...], tuple[str, ...]],
+        unpins: tuple[Pin, ...] = (),
     ) -> None:
-        self.before = before
-        self.after = after
-        self.epoch = epoch
-        self.space = space
-        self._key_space = key_space
-        self._changes = changes
-        self._starts, self._ends = ranges
-        self._source_index, self._target_index = owners
-        self._sources, self._targets = names
+        values = (before, after, epoch, space, key_space, changes, *ranges, *owners, *names, unpins)
+        for set_slot, value in zip(_SET_SLOTS, values, strict=True):
+            set_slot(self, value)
 
     @property
     def changes(self) -> tuple[NodeChange, ...]:
@@ -270,6 +281,7 @@ class Plan:
             == (other.before, other.after, other.epoch, other.space)
             and self._hashing == other._hashing
             and self._changes == other._changes
+            and self.unpins == other.unpins
             and self.moves == other.moves
         )
 
@@ -277,8 +289,9 @@ class Plan:
         return hash((self.before, self.after, self.epoch, self.space, self._changes))
 
     @property
-    def _hashing(self) -> tuple[int, bool]:
-        return self._key_space.seed, self._key_space.hash_tags
+    def _hashing(self) -> tuple[int, bool, bool]:
+        space = self._key_space
+        return space.seed, bool(space.hash_tags), isinstance(space, ShardSpace)
 
     def __repr__(self) -> str:
         epoch = "" if self.epoch is None else f" at epoch {self.epoch}"
@@ -292,16 +305,23 @@ class Plan:
         ]
         rows.append(("all", "", str(len(self)), f"{self.fraction:.3%}"))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
+        lines = [
             f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d:>{widths[3]}}".rstrip()
             for a, b, c, d in rows
-        )
+        ]
+        lines += [f"ends the pin of {pin.key!r} to {pin.node}" for pin in self.unpins]
+        return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_dict, (self.to_dict(),)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the plan as a dictionary that JSON can hold; a move is [start, end, from, to]."""
+        """Return the plan as a dictionary that JSON can hold; a move is [start, end, from, to].
+
+        `unpins` is a field of it only where there are any. A plan for shards has `"shards": true`:
+        its positions are shards, and `space` is their number.
+        """
+        unpins = {"unpins": [pin.to_dict() for pin in self.unpins]} if self.unpins else {}
         return {
             "before": self.before,
             "after": self.after,
@@ -309,8 +329,10 @@ class Plan:
             "space": self.space,
             "seed": self._key_space.seed,
             "hash_tags": bool(self._key_space.hash_tags),
+            **({"shards": True} if isinstance(self._key_space, ShardSpace) else {}),
             "changes": [{"before": b and b.to_dict(), "after": a and a.to_dict()} for b, a in self._changes],
             "moves": [[*move.range, move.source, move.target] for move in self.moves],
+            **unpins,
         }
 
     @classmethod
@@ -321,10 +343,15 @@ class Plan:
             ValueError: A field is missing, unknown or wrong, or the moves overlap or are out of
                 order; the message names the field.
         """
-        record = check_fields(data, "plan", _FIELDS)
+        record = check_fields(data, "plan", _FIELDS, optional=_OPTIONAL_FIELDS)
+        of_shards = "shards" in record
+        if of_shards and record["shards"] is not True:
+            raise ValueError(f"plan.shards: must be true or left out, not {record['shards']!r}")
         space = field(record, "plan", "space", int)
         if not 1 <= space <= 1 << 64:
             raise ValueError(f"plan.space: must be from 1 to 2**64, not {space}")
+        if of_shards and space > 1 << 32:
+            raise ValueError(f"plan.space: there are at most 2**32 shards, not {space}")
         seed = field(record, "plan", "seed", int)
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"plan.seed: must be from 0 to 2**64 - 1, not {seed}")
@@ -332,6 +359,7 @@ class Plan:
         if epoch is not None and epoch < 0:
             raise ValueError(f"plan.epoch: must not be negative, not {epoch}")
         starts, ends, sources, targets = _read_moves(field(record, "plan", "moves", list), space)
+        hash_tags = field(record, "plan", "hash_tags", bool)
         names = tuple(sorted({name for name in (*sources, *targets) if name is not None}))
         index: dict[str | None, int] = {name: i for i, name in enumerate(names)}
         index[None] = -1
@@ -340,7 +368,7 @@ class Plan:
             after=field(record, "plan", "after", str),
             epoch=epoch,
             space=space,
-            key_space=KeySpace(seed, field(record, "plan", "hash_tags", bool)),
+            key_space=ShardSpace(space, seed, hash_tags) if of_shards else KeySpace(seed, hash_tags),
             changes=_read_changes(field(record, "plan", "changes", list)),
             ranges=(np.array(starts, np.uint64), np.array(ends, np.uint64)),
             owners=(
@@ -348,7 +376,11 @@ class Plan:
                 np.array([index[name] for name in targets], np.int64),
             ),
             names=(names, names),
+            unpins=tuple(Pin.list_from(record.get("unpins", []), "plan.unpins")),
         )
+
+
+_SET_SLOTS = tuple(slot_setter(Plan, name) for name in Plan.__slots__)
 
 
 def _name(names: tuple[str, ...], index: int) -> str | None:

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Self
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import numpy as np
 
 from ringhash._core import Live, own_methods
 from ringhash.errors import HandoverRunningError, Moved, StalePlanError, StaleRouterError
-from ringhash.membership import Adds, changes_for
+from ringhash.health import displaced
+from ringhash.membership import Adds, changes_between, changes_for, find_name
 from ringhash.node import Node, plain_type
-from ringhash.plan import Plan
+from ringhash.pins import Pin, Pins
+from ringhash.plan import Moves, Plan
+from ringhash.ramp import Ramp, ramp
 from ringhash.records import check_fields, field
 from ringhash.ring import Ring
+from ringhash.state import State
+from ringhash.stats import RouterStats, stats_of
 from ringhash.transit import Transit
+
+if TYPE_CHECKING:
+    from ringhash._core import _Key
 
 __all__ = ["Route", "Router"]
 
 _FIELDS = frozenset({"epoch", "ring"})
+_OPTIONAL_FIELDS = frozenset({"handover", "pins"})
 
 
 class Route(NamedTuple):
@@ -48,6 +58,9 @@ class Router(Live):
     sees half a change. Changes made at once by several threads come one after another. The lookups
     `owner`, `owners`, `walk`, `position` and `router[key]` are compiled and as fast as the ring's.
 
+    Lookups answer with nodes that are up, and pinned keys go to their own node. `ring` is neither:
+    it is the members and their points, which is what all routers share.
+
     Args:
         nodes: As for `Ring`, or a `Ring` to start with.
         options: `vnodes`, `seed` and `hash_tags`, as for `Ring`.
@@ -62,10 +75,9 @@ class Router(Live):
     (1, True)
     """
 
-    __slots__ = ("_lock", "_state", "_transit")
+    __slots__ = ("_lock", "_state")
 
-    _state: tuple[Ring, int]
-    _transit: Transit | None  # what serves lookups while a handover runs
+    _state: State
 
     def __init__(self, nodes: Ring | Iterable[str | Node] | Mapping[str, float] = (), **options: Any) -> None:
         if isinstance(nodes, Ring):
@@ -74,31 +86,30 @@ class Router(Live):
             ring = nodes
         else:
             ring = Ring(nodes, **options)
-        self._start(ring, 0)
+        self._start(State(ring))
 
-    def _start(self, ring: Ring, epoch: int) -> None:
+    def _start(self, state: State) -> None:
         self._lock = threading.Lock()
-        self._commit(ring, epoch)
+        self._commit(state)
 
-    def _commit(self, ring: Ring, epoch: int) -> None:
-        self._transit = None
-        self._state = ring, epoch
-        self._swap(ring)
+    def _commit(self, state: State) -> None:
+        self._state = state
+        self._swap(state.table, dict(state.live_pins.nodes) or None)
 
     @property
     def ring(self) -> Ring:
         """The ring of the moment, an immutable snapshot; while a handover runs, the one before it."""
-        return self._state[0]
+        return self._state.ring
 
     @property
     def epoch(self) -> int:
         """How many changes there have been; 0 at the start. Every piece of a handover is one."""
-        return self._state[1]
+        return self._state.epoch
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The nodes, in order of their names; while a handover runs, those of before and after."""
-        return (self._transit or self.ring).nodes
+        return self._state.nodes
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -107,17 +118,17 @@ class Router(Live):
         return (node.name for node in self.nodes)
 
     def __contains__(self, name: object) -> bool:
-        transit = self._transit
-        return name in self.ring or (transit is not None and name in transit.after)
+        state = self._state
+        return name in state.ring or (state.transit is not None and name in state.transit.after)
 
     def index_many(self, keys: Any) -> np.ndarray[Any, np.dtype[np.intp]]:
-        """As `Ring.index_many`. The indexes are those of the ring of the moment: where the members
-        may change meanwhile, take `ring = router.ring` and ask that."""
-        return (self._transit or self.ring).index_many(keys)
+        """As `Ring.index_many`, answering with nodes that are up. The indexes are into `router.nodes`
+        of the moment: where the members may change meanwhile, ask for the names."""
+        return self._state.index_many(keys)
 
     def owner_many(self, keys: Any) -> list[str]:
-        """As `Ring.owner_many`; all answers are from one ring."""
-        return (self._transit or self.ring).owner_many(keys)
+        """As `Ring.owner_many`; all answers are of one moment."""
+        return self._state.owner_many(keys)
 
     def route(self, key: Any) -> Route:
         """Return the owner of a key, as of which epoch, and whether a handover is to move it.
@@ -133,14 +144,15 @@ class Router(Live):
         >>> Router(["gw-1"]).route("user:7")
         Route(node='gw-1', epoch=0, moving=False, source=None, target=None)
         """
-        transit = self._transit
-        if transit is None:
-            ring, epoch = self._state
-            return Route(ring.owner(key), epoch)
+        state = self._state
+        transit, pinned = state.transit, state.pinned_to(key)
+        node = state.table.owner(key) if pinned is None else pinned
+        if transit is None or pinned is not None:
+            return Route(node, state.epoch)
         move, done = transit.move_of(key)
         if move is None:
-            return Route(transit.owner(key), transit.epoch)
-        return Route(transit.owner(key), transit.epoch, not done, move.source, move.target)
+            return Route(node, state.epoch)
+        return Route(node, state.epoch, not done, move.source, move.target)
 
     def check(self, key: Any, node: str, epoch: int | None = None) -> None:
         """Return when `node` owns the key; a node asks it of a request that a client brought.
@@ -191,26 +203,15 @@ class Router(Live):
         >>> replica.follow(router.to_dict()), replica.follow(router.to_dict()), replica == router
         (True, False, True)
         """
-        other = type(self).from_dict(data)
+        other = type(self).from_dict(data)._state
         with self._lock:
-            if other.epoch <= self.epoch:
+            state = self._state
+            if other.epoch <= state.epoch:
                 return False
-            self._take(other._state, other._transit)
+            self._commit(other.marked(state.down))
         return True
 
-    def _take(self, state: tuple[Ring, int], transit: Transit | None) -> None:
-        if transit is None:
-            self._commit(*state)
-        else:
-            self._enter(transit)
-
     # --- for the handover that runs ---
-
-    def _enter(self, transit: Transit) -> None:
-        """Route by `transit`; the epoch is its."""
-        self._transit = transit
-        self._state = transit.before, transit.epoch
-        self._swap(transit)
 
     def _may_begin(self, plan: Plan) -> None:
         with self._lock:
@@ -220,39 +221,40 @@ class Router(Live):
     def _begin(self, plan: Plan, done: Any = (), epoch: int | None = None) -> Transit:
         """Let a handover of `plan` begin; with an epoch it goes on where it was."""
         with self._lock:
-            running = self._transit
+            state = self._state
+            running = state.transit
             if running is not None and (epoch is None or running.plan != plan):
                 self._refuse()
-            ring, now = self._state
+            ring = state.ring
             if epoch is None:
-                after = self._after(plan)
-                transit = Transit.of(ring, after, plan, (), now + 1)
+                after, epoch = self._after(plan), state.epoch + 1
+            elif plan.before == ring.digest:
+                after, epoch = ring._changed(plan.changes), max(epoch, state.epoch)
             else:
-                if plan.before != ring.digest:
-                    raise StalePlanError(
-                        f"the handover began at a ring of digest {plan.before}, and the router's is "
-                        f"{ring.digest}; resume it with the router that it began with, or with none"
-                    )
-                transit = Transit.of(ring, ring._changed(plan.changes), plan, done, max(epoch, now))
-            self._enter(transit)
+                raise StalePlanError(
+                    f"the handover began at a ring of digest {plan.before}, and the router's is "
+                    f"{ring.digest}; resume it with the router that it began with, or with none"
+                )
+            transit = Transit.of(ring, after, plan, done, epoch, state.down)
+            self._commit(state.between(transit))
             return transit
 
     def _advance(self, done: Any, epoch: int) -> None:
         """The ranges of `done` have gone to their targets."""
         with self._lock:
-            transit = self._transit
-            if transit is not None:
-                self._enter(Transit.of(transit.before, transit.after, transit.plan, done, epoch))
+            state = self._state
+            if state.transit is not None:
+                self._commit(state.between(state.transit.later(done, epoch)))
 
     def _leave(self, forward: bool, epoch: int) -> None:
         """The handover is over: the ring is the one after it, or the one before it again."""
         with self._lock:
-            transit = self._transit
-            if transit is not None:
-                self._commit(transit.after if forward else transit.before, epoch)
+            state = self._state
+            if state.transit is not None:
+                self._commit(state.after_handover(forward, epoch))
 
     def _refuse(self) -> None:
-        transit = self._transit
+        transit = self._state.transit
         if transit is not None:
             raise HandoverRunningError(
                 f"a handover from {transit.plan.before[:8]} to {transit.plan.after[:8]} is running, "
@@ -282,25 +284,37 @@ class Router(Live):
         >>> Router(["gw-1"]).plan(remove=["gw-1"]).moves[0]
         Move(range=KeyRange(start=0, end=4294967295), source='gw-1', target=None)
         """
-        ring, epoch = self._state
-        return _planned(ring, epoch, add, remove, reweight)[0]
+        state = self._state
+        changes = changes_for(state.ring.names, state.ring.nodes, add, remove, reweight)
+        return state.planned(changes)[0]
 
     def update(
         self,
         add: Adds = (),
         remove: Iterable[str] = (),
         reweight: Mapping[str, float] | None = None,
+        *,
+        allow_unpin: bool = False,
     ) -> Plan:
         """Make one atomic change and return its plan; arguments and errors as for `plan`.
 
         The epoch goes up by one, unless nothing changes.
+
+        Args:
+            allow_unpin: Whether a node may be removed that keys are pinned to. Their pins end.
+
+        Raises:
+            PinnedNodeError: Keys are pinned to a node to be removed. Nothing was changed.
         """
         with self._lock:
             self._refuse()
-            ring, epoch = self._state
-            plan, after = _planned(ring, epoch, add, remove, reweight)
-            if plan.changes:
-                self._commit(after, epoch + 1)
+            began = time.perf_counter()
+            state = self._state
+            changes = changes_for(state.ring.names, state.ring.nodes, add, remove, reweight)
+            state.check_pins(changes, allow_unpin)
+            plan, after = state.planned(changes)
+            if changes:
+                self._commit(state.changed(plan, after, began))
         return plan
 
     def add(self, *nodes: str | Node) -> Plan:
@@ -315,13 +329,14 @@ class Router(Live):
         """
         return self.update(add=nodes)
 
-    def remove(self, *names: str) -> Plan:
+    def remove(self, *names: str, allow_unpin: bool = False) -> Plan:
         """Remove nodes and return the plan of what moved.
 
         Raises:
             UnknownNodeError: There is no node of that name.
+            PinnedNodeError: As for `update`.
         """
-        return self.update(remove=names)
+        return self.update(remove=names, allow_unpin=allow_unpin)
 
     def reweight(self, name: str, weight: float) -> Plan:
         """Give a node another weight and return the plan of what moved: only to or from it.
@@ -332,10 +347,42 @@ class Router(Live):
         """
         return self.update(reweight={name: weight})
 
-    def apply(self, plan: Plan) -> None:
-        """Make the change that a plan describes, whether it was made here or read from JSON.
+    def ramp(self, node: str | Node, over: float, steps: int = 10, start: float = 0.1) -> Ramp:
+        """Return a list of plans that take a node from a small weight to its full one: a slow start.
+
+        Args:
+            node: A member, which ramps to the weight that it has now; or a `Node` with its full
+                weight, which ramps from there on when it is a member, or comes in with the first
+                plan when it is none.
+            over: Seconds from the first plan to the last. `times` of the list says when each is due.
+            steps: How many plans.
+            start: The part of its full weight that the first plan gives it.
 
         Raises:
+            TypeError, ValueError: An argument is malformed.
+
+        Each plan is minimal and moves only what goes to the node (the first one, of a member, from
+        it); no key moves twice. Each is made for the epoch that the one before leaves, so another
+        change in between makes the rest stale: then ask for the rest again, with a `Node`.
+
+        Method: slow start, as in Envoy and HAProxy. Cost: that of `steps` changes.
+
+        >>> router = Router(["gw-1", "gw-2"])
+        >>> for plan in router.ramp("gw-3", over=60, steps=4):
+        ...     router.apply(plan)  # and then wait 20 seconds
+        >>> router.ring.node("gw-3").weight
+        1.0
+        """
+        return ramp(self._state.ring, self._state.epoch, node, over, steps, start)
+
+    def apply(self, plan: Plan, *, allow_unpin: bool = False) -> None:
+        """Make the change that a plan describes, whether it was made here or read from JSON.
+
+        Args:
+            allow_unpin: As for `update`. The pins that count are those of now.
+
+        Raises:
+            PinnedNodeError: As for `update`.
             StalePlanError: The members, the options or the epoch are not those that the plan was
                 made for. Nothing was changed; make a new plan.
             HandoverRunningError: A handover is carrying out another plan.
@@ -344,13 +391,16 @@ class Router(Live):
             raise TypeError(f"apply takes a Plan, not {plain_type(plan)}")
         with self._lock:
             self._refuse()
-            after = self._after(plan)
+            began = time.perf_counter()
+            state = self._state
+            after = self._after(plan, allow_unpin=allow_unpin)
             if plan.changes:
-                self._commit(after, self.epoch + 1)
+                self._commit(state.changed(plan, after, began))
 
-    def _after(self, plan: Plan) -> Ring:
+    def _after(self, plan: Plan, *, allow_unpin: bool = False) -> Ring:
         """The ring that a plan leads to, or an error why it cannot."""
-        ring, epoch = self._state
+        state = self._state
+        ring, epoch = state.ring, state.epoch
         if plan.epoch is not None and plan.epoch != epoch:
             raise StalePlanError(
                 f"the plan was made at epoch {plan.epoch}, and the router is at epoch {epoch}; "
@@ -367,49 +417,190 @@ class Router(Live):
                 "the plan changes more than members (its two rings differ in vnodes), and a "
                 "router keeps its options; make a new Router"
             )
+        state.check_pins(plan.changes, allow_unpin)
         return after
+
+    # --- health ---
+
+    @property
+    def down(self) -> tuple[str, ...]:
+        """The names of the nodes that are marked down, in order."""
+        return tuple(sorted(self._state.down))
+
+    def mark_down(self, *names: str) -> bool:
+        """Let other nodes answer for these, which stay members; return whether one was up.
+
+        Each key of such a node goes to the node that `walk(key)` names next. That is no change of
+        ownership: there is no plan, and the epoch stays. A mark is this router's own: `to_dict` is
+        without it, and it goes when the node is removed.
+
+        Raises:
+            UnknownNodeError: There is no node of that name. Nothing was marked.
+
+        Cost: at most that of `remove`. A lookup costs what it cost before.
+
+        >>> router = Router(["gw-1", "gw-2", "gw-3"])
+        >>> first, second, third = router.walk("user:7")
+        >>> router.mark_down(first), router.owner("user:7") == second
+        (True, True)
+        >>> router.mark_up(first), router.owner("user:7") == first
+        (True, True)
+        """
+        return self._mark(names, frozenset.union)
+
+    def mark_up(self, *names: str) -> bool:
+        """Take marks away, so that every key comes back; return whether one was down.
+
+        Cost and errors as for `mark_down`.
+        """
+        return self._mark(names, frozenset.difference)
+
+    def _mark(
+        self, names: tuple[str, ...], change: Callable[[frozenset[str], set[str]], frozenset[str]]
+    ) -> bool:
+        with self._lock:
+            state = self._state
+            for name in names:
+                find_name(state.names, name)
+            down = change(state.down, set(names))
+            if down == state.down:
+                return False
+            self._commit(state.marked(down))
+        return True
+
+    def displaced(self, name: str) -> Moves:
+        """Return the ranges of a node that is down, as moves from it to the nodes that serve them.
+
+        There are none when it is up. `target` is None when every node is down. Pinned keys are not
+        looked at.
+
+        Raises:
+            UnknownNodeError: There is no node of that name.
+
+        >>> router = Router(["gw-1", "gw-2", "gw-3"])
+        >>> router.mark_down("gw-2")
+        True
+        >>> moves = router.displaced("gw-2")
+        >>> round(moves.fraction, 9) == round(router.ring.shares["gw-2"], 9)
+        True
+        """
+        state = self._state
+        find_name(state.ring.names, name)
+        return displaced(state.ring, state.live, name)
+
+    # --- pins ---
+
+    @property
+    def pins(self) -> Mapping[bytes, str]:
+        """The pinned keys, as the bytes that would be hashed, and the node of each; read-only."""
+        return self._state.pins.nodes
+
+    def pin(self, key: _Key, node: str) -> None:
+        """Let `key` go to `node`, whatever the ring says; an older pin of the key ends.
+
+        A key counts by the bytes that would be hashed: a str and its UTF-8 are one key, and with
+        hash tags a pin of one key is a pin of all keys of that tag. While the node is down, the key
+        goes where it would without the pin. Pins are part of `to_dict`; the epoch stays.
+
+        Raises:
+            UnknownNodeError: There is no node of that name.
+            TypeError, OverflowError, UnicodeEncodeError: As for `owner`.
+
+        Cost: O(pins). Lookups cost one more hash and dictionary lookup while there is a pin.
+
+        >>> router = Router(["gw-1", "gw-2"])
+        >>> router.pin("tenant:7", "gw-2")
+        >>> router.owner(b"tenant:7"), dict(router.pins)
+        ('gw-2', {b'tenant:7': 'gw-2'})
+        """
+        with self._lock:
+            state = self._state
+            find_name(state.ring.names, node)
+            key_bytes = state.ring._key_bytes(key)
+            self._commit(state.pinned(state.pins.with_pin(key_bytes, str(node))))
+
+    def unpin(self, key: _Key) -> bool:
+        """Let `key` go where the ring says; return whether it was pinned. Cost: O(pins)."""
+        with self._lock:
+            state = self._state
+            key_bytes = state.ring._key_bytes(key)
+            if key_bytes not in state.pins.nodes:
+                return False
+            self._commit(state.pinned(state.pins.without([Pin(key_bytes, "")])))
+        return True
+
+    def stats(self) -> RouterStats:
+        """Return the measures of the moment, of each node and over all. O(points).
+
+        >>> Router(["gw-1"]).stats().nodes[0].share
+        1.0
+        """
+        return stats_of(self._state)
+
+    def _follow(self, nodes: tuple[Node, ...], epoch: int) -> Plan:
+        """Take over the members that others have agreed on, with their epoch; pins to those gone end."""
+        with self._lock:
+            self._refuse()
+            began = time.perf_counter()
+            state = self._state
+            plan, after = state.planned(changes_between(state.ring.nodes, nodes))
+            self._commit(state.changed(plan, after, began, epoch))
+        return plan
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Router):
             return NotImplemented
-        return self._state == other._state and self._transit == other._transit
+        return self._identity() == other._identity()
+
+    def _identity(self) -> tuple[object, ...]:
+        state = self._state
+        return state.ring, state.epoch, state.pins.nodes, state.transit
 
     __hash__ = None  # type: ignore[assignment]
 
     def __copy__(self) -> Self:
-        return self._restored(*self._state, self._transit)
+        restore, arguments = self.__reduce__()
+        return cast("Self", restore(*arguments))
 
     def __deepcopy__(self, memo: object) -> Self:
-        return self._restored(*self._state, self._transit)
+        return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._transit is not None:
-            return type(self).from_dict, (self.to_dict(),)
-        return type(self)._restored, self._state
+        state = self._state
+        transit = None if state.transit is None else state.transit.to_dict()
+        return type(self)._restored, (state.ring, state.epoch, tuple(state.pins), state.down, transit)
 
     @classmethod
-    def _restored(cls, ring: Ring, epoch: int, transit: Transit | None = None) -> Self:
+    def _restored(
+        cls,
+        ring: Ring,
+        epoch: int,
+        pins: Iterable[Pin] = (),
+        down: frozenset[str] = frozenset(),
+        handover: object = None,
+    ) -> Self:
         self = cls.__new__(cls)
-        self._start(ring, epoch)
-        if transit is not None:
-            self._enter(transit)
+        state = State(ring, epoch, Pins(pins), down)
+        if handover is not None:
+            state = state.between(Transit.from_dict(handover, ring, epoch, down))
+        self._start(state)
         return self
 
     def __repr__(self) -> str:
-        ring, epoch = self._state
-        return f"<{type(self).__name__} at epoch {epoch}: {ring!r}>"
+        state = self._state
+        down = f", {len(state.down)} down" if state.down else ""
+        return f"<{type(self).__name__} at epoch {state.epoch}: {state.ring!r}{down}>"
 
     def to_dict(self) -> dict[str, object]:
-        """Return the router as a dictionary that JSON can hold: its epoch and its ring.
+        """Return the router as a dictionary that JSON can hold: its epoch, its ring and its pins.
 
-        While a handover runs also `handover`: its plan, and the ranges that are done.
+        `pins` is a field of it only where there are any, and `handover`, the plan and the ranges that
+        are done, only while one runs.
         """
-        transit = self._transit
-        if transit is not None:
-            ring = transit.before.to_dict()
-            return {"epoch": transit.epoch, "ring": ring, "handover": transit.to_dict()}
-        now, epoch = self._state
-        return {"epoch": epoch, "ring": now.to_dict()}
+        state = self._state
+        pins = {"pins": [pin.to_dict() for pin in state.pins]} if state.pins else {}
+        running = {} if state.transit is None else {"handover": state.transit.to_dict()}
+        return {"epoch": state.epoch, "ring": state.ring.to_dict(), **pins, **running}
 
     @classmethod
     def from_dict(cls, data: object) -> Self:
@@ -418,23 +609,13 @@ class Router(Live):
         Raises:
             ValueError: A field is missing, unknown or wrong; the message names it.
         """
-        running = isinstance(data, Mapping) and "handover" in data
-        record = check_fields(data, "router", _FIELDS | {"handover"} if running else _FIELDS)
+        record = check_fields(data, "router", _FIELDS, optional=_OPTIONAL_FIELDS)
         epoch = field(record, "router", "epoch", int)
         if epoch < 0:
             raise ValueError(f"router.epoch: must not be negative, not {epoch}")
         ring = Ring.from_dict(record["ring"])
-        transit = Transit.from_dict(record["handover"], ring, epoch) if running else None
-        return cls._restored(ring, epoch, transit)
-
-
-def _planned(
-    ring: Ring,
-    epoch: int,
-    add: Adds,
-    remove: Iterable[str],
-    reweight: Mapping[str, float] | None,
-) -> tuple[Plan, Ring]:
-    changes = changes_for(ring.names, ring.nodes, add, remove, reweight)
-    after = ring._changed(changes) if changes else ring
-    return ring._plan(after, changes, epoch), after
+        pins = Pin.list_from(record.get("pins", []), "router.pins")
+        for pin in pins:
+            if pin.node not in ring:
+                raise ValueError(f"router.pins: {pin.key!r} is pinned to {pin.node!r}, which is no node")
+        return cls._restored(ring, epoch, pins, handover=record.get("handover"))

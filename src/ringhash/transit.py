@@ -11,16 +11,19 @@ two points, a point of its own, which belongs to whoever owns that position:
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import index
 from typing import Any, NoReturn, Self, cast
 
 import numpy as np
 
 from ringhash._core import Table, own_methods
-from ringhash.batch import readable
-from ringhash.errors import EmptyRingError
+from ringhash.errors import EmptyRingError, NoNodeAvailableError
+from ringhash.health import live_ring
 from ringhash.node import Node
 from ringhash.plan import Move, Plan
 from ringhash.records import check_fields, field
@@ -40,29 +43,38 @@ class Transit(Table):
     the ring before until everything is done.
     """
 
-    __slots__ = ("_ends", "_numbers", "_starts", "after", "before", "epoch", "nodes", "plan")
+    __slots__ = (
+        "_down", "_ends", "_starts", "after", "before", "began", "epoch", "nodes", "numbers", "plan",
+    )  # fmt: skip
 
     before: Ring
     after: Ring
     plan: Plan
     epoch: int
     nodes: tuple[Node, ...]  # those of both rings, by name; as it is in the ring after, where it is in both
-    _numbers: np.ndarray[Any, np.dtype[np.intp]]  # from an index of the table to one of `nodes`
+    numbers: np.ndarray[Any, np.dtype[np.intp]]  # from an index of the table to one of `nodes`
+    began: float  # by time.perf_counter
+    _down: frozenset[str]
     _starts: _Array  # of the ranges that are done
     _ends: _Array
 
     @classmethod
-    def of(cls, before: Ring, after: Ring, plan: Plan, done: Any, epoch: int) -> Self:
+    def of(
+        cls, before: Ring, after: Ring, plan: Plan, done: Any, epoch: int, down: frozenset[str] = frozenset()
+    ) -> Self:
         """Return the table when the ranges of `done`, pairs of first and last position, are done.
+
+        For the nodes of `down` the next ones answer, in both rings.
 
         Cost: O(points), in numpy.
         """
         starts, ends = _joined(np.array(list(done), np.int64).reshape(-1, 2))
-        if not len(before) or not len(after):
+        one, other = (live_ring(ring, down, ring) for ring in (before, after))
+        if not len(one) or not len(other):
             all_done = int((ends - starts + 1).sum()) == plan.moves.positions
-            points, owners, names = _points_of(after if all_done and len(starts) else before)
+            points, owners, names = _points_of(other if all_done and len(starts) else one)
         else:
-            points, owners, names = _mixed(before, after, starts, ends)
+            points, owners, names = _mixed(one, other, starts, ends)
         used, owners = np.unique(owners, return_inverse=True)
         keys = np.sort((points.astype(np.uint64) << np.uint64(32)) | owners.astype(np.uint64))
         self = Table.__new__(
@@ -76,20 +88,25 @@ class Transit(Table):
         )
         both = {node.name: node for node in (*before.nodes, *after.nodes)}
         self.nodes = tuple(both[name] for name in sorted(both))
-        index = {node.name: i for i, node in enumerate(self.nodes)}
-        self._numbers = np.array([index[name] for name in self.names], np.intp)
+        place = {node.name: i for i, node in enumerate(self.nodes)}
+        self.numbers = np.array([place[name] for name in self.names], np.intp)
         self.before, self.after, self.plan, self.epoch = before, after, plan, epoch
-        self._starts, self._ends = starts, ends
+        self._starts, self._ends, self._down = starts, ends, down
+        self.began = time.perf_counter()
         return self
 
-    def index_many(self, keys: Any) -> np.ndarray[Any, np.dtype[np.intp]]:
-        """Return the owners of many keys, as indexes into `nodes`; as `Ring.index_many`."""
-        found = self._numbers[self._indexes(readable(keys))]
-        return cast("np.ndarray[Any, np.dtype[np.intp]]", found)
+    def later(self, done: Any, epoch: int) -> Self:
+        """Return the table when other ranges are done."""
+        table = self.of(self.before, self.after, self.plan, done, epoch, self._down)
+        table.began = self.began
+        return table
 
-    def owner_many(self, keys: Any) -> list[str]:
-        """Return the names of the owners of many keys; as `Ring.owner_many`."""
-        return self._owners(readable(keys))
+    def marked(self, down: frozenset[str]) -> Self:
+        """Return the table in which just these nodes are down."""
+        done = np.stack((self._starts, self._ends), axis=1)
+        table = self.of(self.before, self.after, self.plan, done, self.epoch, down)
+        table.began = self.began
+        return table
 
     def move_of(self, key: Any) -> tuple[Move | None, bool]:
         """Return the move that takes a key, if there is one, and whether it is done."""
@@ -103,6 +120,8 @@ class Transit(Table):
         return int((self._ends - self._starts + 1).sum()) / max(1, self.plan.moves.positions)
 
     def _fail_empty(self) -> NoReturn:
+        if self._down:
+            raise NoNodeAvailableError("every node that owns a key is down; mark one up")
         raise EmptyRingError("no node has been handed the first key yet, so no key has an owner")
 
     def _fail_count(self, n: object) -> NoReturn:
@@ -113,10 +132,19 @@ class Transit(Table):
     def _owners_by(self, key: Any, n: int, distinct: object) -> tuple[str, ...]:
         if distinct != "zone":
             raise ValueError(f"distinct must be 'node' or 'zone', not {distinct!r}")
-        walk = self.walk(key)
+        return self._owners_along(self.walk(key), n, distinct)
+
+    def _owners_along(self, walk: Iterator[str], n: int, distinct: object) -> tuple[str, ...]:
+        """As `Ring._owners_along`."""
+        if distinct not in {"node", "zone"}:
+            raise ValueError(f"distinct must be 'node' or 'zone', not {distinct!r}")
+        n = index(n)
         if not 1 <= n <= len(self.names):
             self._fail_count(n)
-        zone_of = {node.name: node.zone or node for node in self.nodes if node.name in self.names}
+        if distinct == "node":
+            return tuple(islice(walk, n))
+        mine = set(self.names)
+        zone_of = {node.name: node.zone or node for node in self.nodes if node.name in mine}
         return _spread(walk, zone_of, Counter(zone_of.values()), n)
 
     def __eq__(self, other: object) -> bool:
@@ -136,7 +164,7 @@ class Transit(Table):
         return {"plan": self.plan.to_dict(), "done": done}
 
     @classmethod
-    def from_dict(cls, data: object, before: Ring, epoch: int) -> Self:
+    def from_dict(cls, data: object, before: Ring, epoch: int, down: frozenset[str] = frozenset()) -> Self:
         """Return what `to_dict` described.
 
         Raises:
@@ -154,7 +182,7 @@ class Transit(Table):
             last = pair[1]
         if plan.before != before.digest:
             raise ValueError("handover.plan: was made for another ring")
-        return cls.of(before, before._changed(plan.changes), plan, done, epoch)
+        return cls.of(before, before._changed(plan.changes), plan, done, epoch, down)
 
 
 def _joined(ranges: _Array) -> tuple[_Array, _Array]:
@@ -174,7 +202,7 @@ def _points_of(ring: Ring) -> tuple[_Array, _Array, tuple[str, ...]]:
 def _mixed(before: Ring, after: Ring, starts: _Array, ends: _Array) -> tuple[_Array, _Array, tuple[str, ...]]:
     """The points of both rings, each where it counts, and those at the bounds of what is done."""
     names = tuple(sorted({*before.names, *after.names}))
-    index = {name: i for i, name in enumerate(names)}
+    place = {name: i for i, name in enumerate(names)}
     # Behind the last point of a ring comes its first: the last position needs a point of its own.
     bounds = np.unique(np.concatenate((ends, starts[starts > 0] - 1, [SPACE - 1])))
     points, owners = [], []
@@ -186,7 +214,7 @@ def _mixed(before: Ring, after: Ring, starts: _Array, ends: _Array) -> tuple[_Ar
         mine = mine[~np.isin(mine, kept)]
         next_point = np.searchsorted(at, mine)
         next_point[next_point == len(at)] = 0
-        number = np.array([index[name] for name in ring_names], np.int64)
+        number = np.array([place[name] for name in ring_names], np.int64)
         points += [kept, mine]
         owners += [number[of[here]], number[of[next_point]]]
     return np.concatenate(points), np.concatenate(owners), names

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from ringhash._core import MAX_POINTS
 from ringhash.cli.cluster import named_weights, names_in, nodes_in, planned, read_cluster
-from ringhash.cli.errors import InputError
+from ringhash.cli.errors import InputError, refusals
 from ringhash.cli.handover import abort, apply, resume, show, status, storm
 from ringhash.cli.keys import KeyFile
-from ringhash.cli.measure import Check, balance_of, check, count, fair_shares, ideal
+from ringhash.cli.leases import leases
+from ringhash.cli.measure import Check, balance_of, check, compare, count, fair_shares, ideal
 from ringhash.cli.progress import watched
 from ringhash.plan import Plan
 from ringhash.ring import Balance, Ring
@@ -68,6 +70,9 @@ def ringhash(context: click.Context) -> None:
     """Consistent hashing: who owns a key, and exactly what a change moves."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
+
+
+ringhash.add_command(leases)
 
 
 @ringhash.command()
@@ -173,22 +178,38 @@ def plan(
 
 @ringhash.command()
 @cluster_options
+@click.option(
+    "--compare",
+    "numbers",
+    metavar="LIST",
+    help="Compare numbers of vnodes, as in 40,160; --nodes may be a number then.",
+)
 @key_options
 @json_option
 def balance(
-    keys_file: str | None, csv_file: str | None, column: str | None, as_json: bool, **cluster: Any
+    numbers: str | None,
+    keys_file: str | None,
+    csv_file: str | None,
+    column: str | None,
+    as_json: bool,
+    **cluster: Any,
 ) -> None:
     """Show how evenly the nodes share the keys.
 
     By the arcs of the ring, which is exact, and with keys also as counted. A bar is what a node
-    owns, its mark what the weight of the node asks for.
+    owns, its mark what the weight of the node asks for. With --compare, what each number of
+    virtual nodes gives and costs.
 
     \b
       ringhash balance --nodes gw-1,gw-2,gw-3=2
       ringhash balance --nodes nodes.json --csv visits.csv.gz --column user
+      ringhash balance --nodes 100 --compare 40,80,160,400
     """
     source = _source(keys_file, csv_file, column)
     _one_stdin(cluster["nodes"], source)
+    if numbers is not None:
+        _compare(numbers, source, cluster, as_json=as_json)
+        return
     ring = read_cluster(**cluster).ring
     if not len(ring):
         raise InputError("there are no nodes to balance")
@@ -208,6 +229,43 @@ def balance(
 
 for command in (show, apply, status, abort, resume, storm):
     ringhash.add_command(command)
+
+
+def _compare(numbers: str, source: KeyFile | None, cluster: dict[str, Any], *, as_json: bool) -> None:
+    if cluster["vnodes"] is not None:
+        raise click.UsageError("give --vnodes or --compare, not both")
+    try:
+        counts = [int(number) for number in numbers.split(",")]
+    except ValueError:
+        raise InputError(f"--compare takes numbers as in 40,80,160, not {numbers!r}") from None
+    if cluster["nodes"].isdecimal():
+        cluster |= {"nodes": _numbered(int(cluster["nodes"]))}
+    ring = read_cluster(**cluster).ring
+    if not len(ring):
+        raise InputError("there are no nodes to compare numbers of virtual nodes with")
+    with refusals(), closing(watched(source) if source else _no_keys()) as blocks:
+        rows = compare(ring, counts, blocks)
+    if as_json:
+        keys = source and {"total": source.taken, "empty": source.empty}
+        _print_json({"nodes": len(ring), "vnodes": [row._asdict() for row in rows], "keys": keys})
+        return
+    from ringhash.cli.render import Page  # noqa: PLC0415
+
+    page = Page()
+    page.vnodes(rows, len(ring))
+    page.left_out(source.empty if source else 0, "field" if source and source.column else "line")
+
+
+def _numbered(count: int) -> str:
+    if not count:
+        raise InputError("a ring of no nodes has nothing to compare")
+    if count > MAX_POINTS:
+        raise InputError(f"a ring has at most {MAX_POINTS} points, too few for {count} nodes")
+    return ",".join([f"node-{i}" for i in range(1, count + 1)])
+
+
+def _no_keys() -> Generator[list[bytes], None, None]:
+    yield from ()
 
 
 # --- where keys come from ---

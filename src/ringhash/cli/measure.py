@@ -12,8 +12,9 @@ import numpy as np
 
 from ringhash.plan import Plan
 from ringhash.ring import Balance, Ring
+from ringhash.sizing import VnodesRow, compare_vnodes
 
-__all__ = ["Check", "balance_of", "check", "count", "fair_shares", "ideal"]
+__all__ = ["Check", "balance_of", "check", "compare", "count", "fair_shares", "ideal"]
 
 Pair = tuple[str | None, str | None]
 
@@ -48,6 +49,22 @@ def balance_of(ring: Ring, counts: np.ndarray[Any, Any]) -> Balance | None:
         return None
     relative = counts / total / np.array(list(fair_shares(ring).values()))
     return Balance(float(relative.max()), float(relative.min()), float(relative.std()))
+
+
+def compare(ring: Ring, numbers: Iterable[int], blocks: Iterable[list[bytes]] = ()) -> list[VnodesRow]:
+    """Return what each number of virtual nodes would make of this ring; keys are counted in blocks."""
+    numbers = list(numbers)
+    rows = compare_vnodes(ring.nodes, numbers, seed=ring.seed, hash_tags=ring.hash_tags)
+    rings = [Ring(ring.nodes, vnodes=n, seed=ring.seed, hash_tags=ring.hash_tags) for n in numbers]
+    counts = [np.zeros(len(ring), np.intp) for _ in rings]
+    for keys in blocks:
+        for other, so_far in zip(rings, counts, strict=True):
+            np.add(so_far, count(other, [keys]), out=so_far)
+    balances = map(balance_of, rings, counts)
+    return [
+        row._replace(key_peak_to_mean=balance and balance.peak_to_mean)
+        for row, balance in zip(rows, balances, strict=True)
+    ]
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -18,12 +18,14 @@ from rich.text import Text
 from ringhash.cli.measure import Check, balance_of, fair_shares
 from ringhash.plan import Plan
 from ringhash.ring import Balance, Ring
+from ringhash.sizing import VnodesRow, recommended_vnodes
 
 __all__ = ["Bar", "Page"]
 
 BAR_WIDTH = 24
 LEAST_BAR_WIDTH = 8
 MOST_PAIRS = 20
+RECOMMENDED_PEAK = 1.1
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 # A rule below the heading and between sections, and nothing else.
@@ -79,6 +81,31 @@ class Page:
         counted = None if counts is None else balance_of(ring, counts)
         if counted is not None:
             self._evenness(f"by {what}", counted)
+
+    def vnodes(self, rows: Sequence[VnodesRow], nodes: int) -> None:
+        """Write what each number of virtual nodes gives and costs, and below it which one to take."""
+        counted = any(row.key_peak_to_mean is not None for row in rows)
+        columns = ["> vnodes", "> peak/mean", "> expected", *(["> by keys"] if counted else []), "> low/mean"]
+        columns += ["> one more moves", "> of fair", "> memory", "> build", "> lookup"]
+        table = self._columns(*columns)
+        for row in rows:
+            cells = [f"{row.vnodes:,}", f"{row.peak_to_mean:.3f}", f"{row.expected_peak:.3f}"]
+            if row.key_peak_to_mean is not None:
+                cells.append(f"{row.key_peak_to_mean:.3f}")
+            cells += [f"{row.low_to_mean:.3f}", f"{row.moved:.3%}", f"{row.moved / row.fair_moved:.2f}"]
+            cells += [f"{row.bytes / 1000:,.0f} kB", f"{row.build_ms:.2f} ms", f"{row.lookup_ns:.0f} ns"]
+            table.add_row(*cells)
+        self._table(table)
+        self.line()
+        try:
+            enough = recommended_vnodes(nodes, RECOMMENDED_PEAK)
+        except ValueError:
+            return
+        self.line(
+            (f"{enough:,}", "bold"),
+            f" virtual nodes keep the fullest of {nodes:,} equal nodes at {RECOMMENDED_PEAK} times the mean, "
+            "on average",
+        )
 
     def left_out(self, empty: int, what: str = "line") -> None:
         """Write how many lines or fields were no keys, if any."""

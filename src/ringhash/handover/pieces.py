@@ -11,6 +11,7 @@ import numpy as np
 from ringhash._core import KeySpace
 from ringhash.batch import readable
 from ringhash.plan import KeyRange, Move, Plan
+from ringhash.space import Positions
 
 __all__ = ["By", "Piece", "cut"]
 
@@ -50,7 +51,7 @@ class Piece:
     back: bool = False
     token: int = 0
     repeat: bool = False
-    _key_space: KeySpace = field(default_factory=KeySpace, repr=False, compare=False)
+    _key_space: Positions = field(default_factory=KeySpace, repr=False, compare=False)
 
     def __contains__(self, key: Any) -> bool:
         return self.holds(self._key_space.position(key))

@@ -394,7 +394,7 @@ class Handover:
         machine = self._machine
         if machine.mode is Mode.OVER and self.router.ring.digest in (self.plan.after, self.plan.before):
             goal = self.plan.after if machine.forward else self.plan.before
-            if self.router.ring.digest == goal and self.router._transit is None:
+            if self.router.ring.digest == goal and self.router._state.transit is None:
                 self._entered = self._left = True
                 return
         epoch = self._first + machine.changes if machine.written else None

@@ -1,7 +1,7 @@
 """A cluster on this machine: a front, gateways, clients. A gateway joins, one is killed, and nobody notices.
 
 make gateway                     with a live view
-python cluster.py --clients 2000 --nodes 5
+python gateways.py --clients 2000 --nodes 5
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-from client import Client, FrontDoor
+from sessions import Client, FrontDoor
 
 from ringhash import Router
 
