@@ -18,6 +18,7 @@ from ringhash.interop.hashes import hash_named
 
 WEIGHTS = [1, 2, 3, 1, 5]
 MANAGER = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+RESOLVER = "type.googleapis.com/envoy.extensions.network.dns_resolver.getaddrinfo.v3.GetAddrInfoDnsResolverConfig"
 ROUTER = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
 
 
@@ -75,7 +76,7 @@ def listener(name: str, port: int, headers: list[str]) -> dict[str, Any]:
         },
     }
     return {
-        "name": name,
+        "name": f"{name}-{port}",
         "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}},
         "filter_chains": [{"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}],
     }
@@ -96,7 +97,8 @@ def cases(backends: Backends) -> dict[str, tuple[str, list[dict[str, Any]], dict
     four = {a: w for a, w in weighted.items() if a != five[2]}
     one_down = [endpoint(a, w, down=a == five[2]) for a, w in weighted.items()]
     paths = {one.removeprefix("unix:"): w for one, w in zip(sockets, WEIGHTS, strict=True)}
-    by_host = {"type": "STRICT_DNS", "common_lb_config": {"consistent_hashing_lb_config": {"use_hostname_for_hashing": True}}}
+    resolver = {"name": "envoy.network.dns_resolver.getaddrinfo", "typed_config": {"@type": RESOLVER}}
+    by_host = {"type": "STRICT_DNS", "typed_dns_resolver_config": resolver, "common_lb_config": {"consistent_hashing_lb_config": {"use_hostname_for_hashing": True}}}
     ring, maglev = "RING_HASH", "MAGLEV"
     return {
         "ring equal": (ring, [endpoint(a, None) for a in five], {}, {}, EnvoyRing(five), same),

@@ -7,6 +7,7 @@ import http.client
 import os
 import random
 import shutil
+import signal
 import socket
 import string
 import subprocess
@@ -61,7 +62,9 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def running(command: list[str], log: Path, ready: Callable[[], bool]) -> Iterator[None]:
+def running(
+    command: list[str], log: Path, ready: Callable[[], bool], stop: signal.Signals = signal.SIGTERM
+) -> Iterator[None]:
     """A process in the foreground until the block ends; `ready` says when it answers."""
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
@@ -74,7 +77,7 @@ def running(command: list[str], log: Path, ready: Callable[[], bool]) -> Iterato
             time.sleep(0.02)
         yield
     finally:
-        process.terminate()
+        process.send_signal(stop)
         try:
             process.wait(10)
         except subprocess.TimeoutExpired:

@@ -184,16 +184,22 @@ def _groups(weights: list[int], flavour: str) -> list[int]:
 
 def _md5_points(label: bytes, groups: int, flavour: str) -> Array:
     texts = [b"%b-%d" % (label, k) for k in range(groups)]
-    if flavour != "libketama" and texts and len(texts[-1]) >= _LONGEST:
-        if flavour != "twemproxy":
-            raise ValueError(f"libmemcached takes no server with a name as long as {label.decode()!r}")
-        texts = [text[: _LONGEST - 1] for text in texts]
+    if flavour != "libketama" and texts:
+        _check_length(texts[-1])
     digests = b"".join([md5(text, usedforsecurity=False).digest() for text in texts])
     return np.frombuffer(digests, "<u4").astype(np.uint64)
 
 
 def _plain_points(label: bytes, point_hash: Callable[[bytes], int]) -> Array:
     texts = [b"%b-%d" % (label, k) for k in range(_PLAIN_POINTS)]
-    if len(texts[-1]) >= _LONGEST:
-        raise ValueError(f"libmemcached takes no server with a name as long as {label.decode()!r}")
+    _check_length(texts[-1])
     return np.array([point_hash(text) for text in texts], np.uint64)
+
+
+def _check_length(text: bytes) -> None:
+    """libmemcached takes no longer text, and nutcracker 0.5.0 hashes what lies behind it in memory."""
+    if len(text) >= _LONGEST:
+        raise ValueError(
+            f"the points of a server are named by less than {_LONGEST} bytes, such as {text.decode()!r}, "
+            f"not by {len(text)}; give it a shorter name"
+        )
