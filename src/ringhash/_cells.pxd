@@ -119,8 +119,8 @@ cdef inline Py_ssize_t lower_bound(const Points* at, uint32_t position) noexcept
 
 cdef inline Py_ssize_t advance(const Points* at, Py_ssize_t i, uint32_t position) noexcept nogil:
     """As `lower_bound`, when the answer is at or after `i` and probably close."""
-    cdef int step
-    for step in range(8):
+    cdef int _step
+    for _step in range(8):
         if i >= at.size or at.positions[i] >= position:
             return i
         i += 1

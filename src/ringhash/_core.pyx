@@ -18,24 +18,23 @@ a call. Everything else goes through `slow_position`.
 """
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_CONTIG_RO, PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE,
-    PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
+    PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES, PyBuffer_FillInfo, PyBuffer_Release,
+    PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_AsUnsignedLongLong, PyLong_Check, PyLong_CheckExact
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
-from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_CheckExact, PyUnicode_Compare
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memchr, memset
+from libc.string cimport memchr
 
 from ringhash._cells cimport (
     LEAST_LOAD, LOAD, MOST_LOAD, NARROW_NODES, RESTS_SIZE, CELL_POINTS, Points, fill_cells, find,
-    lower_bound, owner_at, owner_from, prefetch_cell, rare, starts_size,
+    lower_bound, owner_from, prefetch_cell, rare, starts_size,
 )
 from ringhash._merge cimport (
     GONE, NO_NODE, Arc, Span, changed_arcs, hash_points, merge, patch_cells, place_keys, sort_keys,
@@ -176,10 +175,10 @@ Args and errors as for `owner`.
 
     def _positions(self, keys):
         """Positions of many keys, as uint32; `keys` as in `Table._indexes`."""
-        cdef Batch batch = Batch(keys)
+        cdef _Batch batch = _Batch(keys)
         out = np.empty(batch.size, np.uint32)
         cdef uint32_t[::1] target = out
-        cdef Py_ssize_t done = 0, count, k
+        cdef Py_ssize_t done = 0, count
         while done < batch.size:
             count = min(<Py_ssize_t>BLOCK, batch.size - done)
             batch.read(self, done, count, &target[done])
@@ -199,7 +198,7 @@ cdef uint64_t word_of(object number) except? 0xFFFFFFFFFFFFFFFF:
                         f"not a number of {number.bit_length()} bits")
 
 
-cdef class Batch:
+cdef class _Batch:
     """Many keys to be read block by block: a tuple of objects, or an array read in place.
 
     A one-dimensional array of a native integer type, or of fixed-width bytes, is read through the
@@ -274,7 +273,7 @@ cdef class Batch:
 # --- the ring ---------------------------------------------------------------------------------
 
 @cython.final
-cdef class Exported:
+cdef class _Exported:
     """A read-only view of memory that a table owns; it keeps the table alive."""
 
     cdef Table owner
@@ -386,7 +385,7 @@ cdef class Table(KeySpace):
         return 0
 
     cdef int build_from(self, Table base) except -1:
-        cdef Change change = Change(base, self)
+        cdef _Change change = _Change(base, self)
         cdef bint renamed = change.renamed
         with nogil:
             merge(&base.at, renamed, change.new_index, change.drops, change.drop_count,
@@ -481,7 +480,7 @@ True
             self._fail_count(n)
         if wanted > FEW:
             walk = self.walk_of(key)
-            return tuple([next(walk) for k in range(wanted)])
+            return tuple([next(walk) for _ in range(wanted)])
         names = []
         while found < wanted:
             node = owner_from(&self.at, i)
@@ -523,7 +522,7 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
     def _indexes(self, keys):
         """Owners of many keys, as indexes: a tuple or list of keys, or a one-dimensional array of
         native integers or of fixed-width bytes, which is read in place with the GIL released."""
-        cdef Batch batch = Batch(keys)
+        cdef _Batch batch = _Batch(keys)
         out = np.empty(batch.size, np.intp)
         if batch.size == 0:
             return out
@@ -531,7 +530,7 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
             self._fail_empty()
         cdef Py_ssize_t[::1] target = out
         cdef uint32_t[BLOCK] positions
-        cdef Py_ssize_t done = 0, count, k
+        cdef Py_ssize_t done = 0, count
         if batch.is_array:
             with nogil:
                 while done < batch.size:
@@ -584,7 +583,7 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
         return self.export(self.counts, len(self.names), np.uint32)
 
     cdef object export(self, void* data, Py_ssize_t count, dtype):
-        cdef Exported view = Exported()
+        cdef _Exported view = _Exported()
         view.owner = self
         view.data = data
         view.size = count * dtype().itemsize
@@ -596,8 +595,8 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
     def _moves_to(self, Table new not None):
         """The ranges whose owner differs in `new`, a table of the same seed: four arrays, with
         first and last position and the indexes of the owners here and there (-1: no node)."""
-        cdef Change change = Change(self, new)
-        cdef Py_ssize_t count, k, room = change.drop_count + change.add_count + 2
+        cdef _Change change = _Change(self, new)
+        cdef Py_ssize_t count, room = change.drop_count + change.add_count + 2
         cdef Arc* arcs = <Arc*>malloc(room * sizeof(Arc))
         if arcs is NULL:
             raise MemoryError(f"no memory for a plan of {room} moves")
@@ -627,7 +626,7 @@ cdef int copy_arcs(const Arc* arcs, Py_ssize_t count, uint64_t[:, ::1] ranges,
 
 
 @cython.final
-cdef class Change:
+cdef class _Change:
     """What makes `new` of `old`: the new index of every old node, and the points dropped and added."""
 
     cdef uint32_t* new_index

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import numpy as np
@@ -45,11 +45,9 @@ def _from_array(keys: np.ndarray[Any, Any]) -> list[Any] | np.ndarray[Any, Any]:
         )
     kind = keys.dtype.kind
     if kind in "OUT" or isinstance(keys, np.ma.MaskedArray):
-        return keys.tolist()
+        return cast("list[Any]", keys.tolist())
     if kind not in "iuS":
-        raise TypeError(
-            f"an array of keys must hold integers, bytes, str or objects, not {keys.dtype}"
-        )
+        raise TypeError(f"an array of keys must hold integers, bytes, str or objects, not {keys.dtype}")
     if not keys.dtype.isnative:
         return keys.astype(keys.dtype.newbyteorder("="))
     return keys if keys.flags.aligned else keys.copy()

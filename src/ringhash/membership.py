@@ -63,9 +63,7 @@ def changes_for(
         else:
             raise DuplicateNodeError(f"the node {new.name!r} is added twice")
     if reweight is not None and not isinstance(reweight, Mapping):
-        raise TypeError(
-            f"reweight must be a mapping of names to weights, not {plain_type(reweight)}"
-        )
+        raise TypeError(f"reweight must be a mapping of names to weights, not {plain_type(reweight)}")
     for name, weight in (reweight or {}).items():
         node = nodes[find_name(names, name)]
         if node.name in changes:

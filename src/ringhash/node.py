@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
+from ringhash.immutable import Immutable, slot_setter
 from ringhash.records import check_fields, field
 
 __all__ = ["Node", "nodes_from", "weight_from"]
@@ -14,7 +15,7 @@ __all__ = ["Node", "nodes_from", "weight_from"]
 _FIELDS = frozenset({"name", "weight", "zone"})
 
 
-class Node:
+class Node(Immutable):
     """One member of a ring; immutable, and equal to a node with the same name, weight and zone.
 
     Args:
@@ -44,18 +45,10 @@ class Node:
         _set_weight(self, weight if weight == 1.0 and type(weight) is float else weight_from(weight))
         _set_zone(self, zone if zone is None else _text(zone, "a zone"))
 
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a Node is immutable; make a new one to change its {name}")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a Node is immutable; its {name} cannot be deleted")
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Node):
             return NotImplemented
-        return (
-            self.name == other.name and self.weight == other.weight and self.zone == other.zone
-        )
+        return self.name == other.name and self.weight == other.weight and self.zone == other.zone
 
     def __hash__(self) -> int:
         return hash((self.name, self.weight, self.zone))
@@ -97,9 +90,9 @@ class Node:
             raise ValueError(f"{where}: {error}") from None
 
 
-_set_name = Node.name.__set__  # type: ignore[attr-defined]
-_set_weight = Node.weight.__set__  # type: ignore[attr-defined]
-_set_zone = Node.zone.__set__  # type: ignore[attr-defined,union-attr]
+_set_name = slot_setter(Node, "name")
+_set_weight = slot_setter(Node, "weight")
+_set_zone = slot_setter(Node, "zone")
 
 
 def _text(value: object, what: str = "the name of a node") -> str:
@@ -111,8 +104,7 @@ def _text(value: object, what: str = "the name of a node") -> str:
         value.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"{what} must have a UTF-8 form, and {value!r} has a lone surrogate "
-            f"at index {error.start}"
+            f"{what} must have a UTF-8 form, and {value!r} has a lone surrogate at index {error.start}"
         ) from None
     return str.__str__(value)  # a plain str also of a subclass, such as an enum
 
@@ -126,9 +118,7 @@ def weight_from(value: object) -> float:
     except OverflowError:
         weight = math.inf
     if not 0.0 < weight < math.inf:
-        raise ValueError(
-            f"a weight must be finite and above 0, not {weight}; to take a node out, remove it"
-        )
+        raise ValueError(f"a weight must be finite and above 0, not {weight}; to take a node out, remove it")
     return weight
 
 

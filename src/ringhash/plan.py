@@ -15,9 +15,7 @@ from ringhash.records import check_fields, field
 
 __all__ = ["KeyRange", "Move", "Moves", "NodeChange", "Plan"]
 
-_FIELDS = frozenset(
-    {"before", "after", "epoch", "space", "seed", "hash_tags", "changes", "moves"}
-)
+_FIELDS = frozenset({"before", "after", "epoch", "space", "seed", "hash_tags", "changes", "moves"})
 _CHANGE_FIELDS = frozenset({"before", "after"})
 
 
@@ -37,7 +35,7 @@ class KeyRange(NamedTuple):
         return self.end - self.start + 1
 
     def __contains__(self, position: object) -> bool:
-        return isinstance(position, (int, np.integer)) and self.start <= position <= self.end
+        return isinstance(position, (int, np.integer)) and self.start <= int(position) <= self.end
 
 
 class Move(NamedTuple):
@@ -59,10 +57,7 @@ class NodeChange(NamedTuple):
 
 
 class Moves(Sequence[Move]):
-    """Some moves of a plan, in the order of their ranges; each becomes a `Move` when looked at.
-
-    `fraction` is their part of all positions, `positions` their number.
-    """
+    """Some moves of a plan, in the order of their ranges; each becomes a `Move` when looked at."""
 
     __slots__ = ("_plan", "_rows")
 
@@ -112,6 +107,7 @@ class Moves(Sequence[Move]):
 
     @property
     def positions(self) -> int:
+        """How many positions they have in all."""
         sizes = self._plan._ends[self._rows] - self._plan._starts[self._rows]
         # Halves, since the positions of a whole 64-bit space are one more than fit into 64 bits.
         low = int((sizes & np.uint64(0xFFFFFFFF)).sum(dtype=np.uint64))
@@ -120,6 +116,7 @@ class Moves(Sequence[Move]):
 
     @property
     def fraction(self) -> float:
+        """Their part of all positions, from 0 to 1."""
         return self.positions / self._plan.space
 
 
@@ -213,9 +210,7 @@ class Plan:
             for code, rows in self._rows_by(codes)
         }
 
-    def _group(
-        self, index: np.ndarray[Any, Any], names: tuple[str, ...]
-    ) -> dict[str | None, Moves]:
+    def _group(self, index: np.ndarray[Any, Any], names: tuple[str, ...]) -> dict[str | None, Moves]:
         return {_name(names, code): rows for code, rows in self._rows_by(index)}
 
     def _rows_by(self, codes: np.ndarray[Any, Any]) -> Iterator[tuple[int, Moves]]:
@@ -314,9 +309,7 @@ class Plan:
             "space": self.space,
             "seed": self._key_space.seed,
             "hash_tags": bool(self._key_space.hash_tags),
-            "changes": [
-                {"before": b and b.to_dict(), "after": a and a.to_dict()} for b, a in self._changes
-            ],
+            "changes": [{"before": b and b.to_dict(), "after": a and a.to_dict()} for b, a in self._changes],
             "moves": [[*move.range, move.source, move.target] for move in self.moves],
         }
 
@@ -381,9 +374,7 @@ def _read_moves(
             raise ValueError(f"{where}: must be a list [start, end, source, target]")
         start, end, source, target = move
         if type(start) is not int or type(end) is not int or not 0 <= start <= end < space:
-            raise ValueError(
-                f"{where}: start and end must be integers with 0 <= start <= end < {space}"
-            )
+            raise ValueError(f"{where}: start and end must be integers with 0 <= start <= end < {space}")
         if start <= last[0]:
             raise ValueError(f"{where}: begins at {start}, before the end of the move before it")
         for name in (source, target):
@@ -394,8 +385,8 @@ def _read_moves(
         if (start - 1, source, target) == last:
             raise ValueError(f"{where}: goes on with the move before it; they must be one move")
         last = (end, source, target)
-    columns = list(zip(*moves, strict=True)) or [(), (), (), ()]
-    return cast("Any", tuple(map(list, columns)))
+    starts, ends, sources, targets = map(list, zip(*moves, strict=True)) if moves else ([], [], [], [])
+    return starts, ends, sources, targets
 
 
 def _read_changes(changes: list[object]) -> tuple[NodeChange, ...]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, NamedTuple, NoReturn, Self, cast
 
 import numpy as np
@@ -16,7 +16,8 @@ import numpy as np
 from ringhash._core import KeySpace, Table, own_methods
 from ringhash.batch import readable
 from ringhash.errors import DuplicateNodeError, EmptyRingError
-from ringhash.membership import Adds, changed, changes_between, changes_for, find_name
+from ringhash.immutable import Immutable, slot_setter
+from ringhash.membership import changed, changes_between, changes_for, find_name
 from ringhash.node import Node, nodes_from, plain_type
 from ringhash.plan import KeyRange, NodeChange, Plan
 from ringhash.records import check_fields, field
@@ -42,7 +43,7 @@ class Balance(NamedTuple):
 
 
 @own_methods
-class Ring(Table):
+class Ring(Immutable, Table):
     """An immutable consistent-hashing ring: which node owns a key.
 
     A ring never changes, so any number of threads may share it; `with_nodes`, `without` and
@@ -85,13 +86,14 @@ class Ring(Table):
         seed: int = 0,
         hash_tags: bool = False,
     ) -> Self:
+        """Check everything, then build; `__init__` does nothing, so a ring cannot be made twice."""
         members = nodes_from(nodes)
         _check_integer("vnodes", vnodes, 1, MAX_POINTS_PER_NODE)
         _check_integer("seed", seed, 0, (1 << 64) - 1)
         if not isinstance(hash_tags, bool):
             raise TypeError(f"hash_tags must be True or False, not {plain_type(hash_tags)}")
         members.sort(key=_name_of)
-        for one, other in zip(members, members[1:], strict=False):
+        for one, other in pairwise(members):
             if one.name == other.name:
                 raise DuplicateNodeError(f"the node {one.name!r} is given twice")
         counts = tuple([_point_count(node, vnodes) for node in members])
@@ -115,9 +117,6 @@ class Ring(Table):
         _set_token_sum(self, None)
         _set_zones(self, None)
         return self
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a Ring is immutable; its {name} cannot be set")
 
     # --- lookups: owner, owners, walk, position and ring[key] are compiled, in _core ---
 
@@ -234,9 +233,7 @@ class Ring(Table):
                 counts.insert(index, _point_count(after, self.vnodes))
             if token_sum is not None:
                 token_sum += (_token(after) if after else 0) - (_token(before) if before else 0)
-        ring = self._make(
-            tuple(nodes), tuple(counts), self.vnodes, self.seed, self.hash_tags, self
-        )
+        ring = self._make(tuple(nodes), tuple(counts), self.vnodes, self.seed, self.hash_tags, self)
         _set_token_sum(ring, token_sum)
         return ring
 
@@ -372,13 +369,11 @@ class Ring(Table):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options = {"vnodes": self.vnodes, "seed": self.seed, "hash_tags": self.hash_tags}
-        return partial(type(self), **options), (self.nodes,)
+        make = partial(type(self), vnodes=self.vnodes, seed=self.seed, hash_tags=self.hash_tags)
+        return make, (self.nodes,)
 
     def __repr__(self) -> str:
-        nodes = ", ".join(
-            repr(node.name if node == Node(node.name) else node) for node in self.nodes[:4]
-        )
+        nodes = ", ".join(repr(node.name if node == Node(node.name) else node) for node in self.nodes[:4])
         more = f", ... {len(self)} nodes" if len(self) > 4 else ""
         seed = f", seed={self.seed}" if self.seed else ""
         tags = ", hash_tags=True" if self.hash_tags else ""
@@ -409,26 +404,20 @@ class Ring(Table):
             Node.from_dict(node, f"ring.nodes[{i}]")
             for i, node in enumerate(field(record, "ring", "nodes", list))
         ]
-        options = {
-            "vnodes": field(record, "ring", "vnodes", int),
-            "seed": field(record, "ring", "seed", int),
-            "hash_tags": field(record, "ring", "hash_tags", bool),
-        }
+        vnodes = field(record, "ring", "vnodes", int)
+        seed = field(record, "ring", "seed", int)
+        hash_tags = field(record, "ring", "hash_tags", bool)
         try:
-            return cls(nodes, **options)
+            return cls(nodes, vnodes=vnodes, seed=seed, hash_tags=hash_tags)
         except ValueError as error:
             raise ValueError(f"ring: {error}") from None
 
 
-def _setter(name: str) -> Callable[[Ring, object], None]:
-    return cast("Callable[[Ring, object], None]", Ring.__dict__[name].__set__)
-
-
-_set_nodes = _setter("nodes")
-_set_vnodes = _setter("vnodes")
-_set_counts = _setter("_counts")
-_set_token_sum = _setter("_token_sum")
-_set_zones = _setter("_zones")
+_set_nodes = slot_setter(Ring, "nodes")
+_set_vnodes = slot_setter(Ring, "vnodes")
+_set_counts = slot_setter(Ring, "_counts")
+_set_token_sum = slot_setter(Ring, "_token_sum")
+_set_zones = slot_setter(Ring, "_zones")
 
 
 def _name_of(node: Node) -> str:

@@ -47,9 +47,7 @@ class Router(Live):
 
     _state: tuple[Ring, int]
 
-    def __init__(
-        self, nodes: Ring | Iterable[str | Node] | Mapping[str, float] = (), **options: Any
-    ) -> None:
+    def __init__(self, nodes: Ring | Iterable[str | Node] | Mapping[str, float] = (), **options: Any) -> None:
         if isinstance(nodes, Ring):
             if options:
                 raise TypeError(f"a Ring has its options already; drop {', '.join(options)}")

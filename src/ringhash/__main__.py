@@ -1,0 +1,5 @@
+"""`python -m ringhash` is the command `ringhash`."""
+
+from ringhash.cli import main
+
+main()

@@ -1,0 +1,313 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ringhash.cli.cluster import named_weights, names_in, nodes_in, planned, read_cluster
+from ringhash.cli.errors import InputError
+from ringhash.cli.keys import KeyFile
+from ringhash.cli.measure import Check, balance_of, check, count, fair_shares, ideal
+from ringhash.cli.progress import watched
+from ringhash.plan import Plan
+from ringhash.ring import Balance, Ring
+
+__all__ = ["ringhash"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Make one decorator of several, in the order in which the help is to show them."""
+
+    def decorate(command: Command) -> Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+cluster_options = options(
+    click.option(
+        "--nodes",
+        required=True,
+        metavar="LIST|FILE",
+        help="Names as in a,b=2,c (=2 is a weight), or a JSON file: a name that ends in .json, or @FILE.",
+    ),
+    click.option("--weights", multiple=True, metavar="LIST", help="Weights as in a=2,b=0.5; 1 if not given."),
+    click.option("--vnodes", type=int, metavar="N", help="Points of a node of weight 1.  [default: 160]"),
+    click.option("--seed", type=int, metavar="N", help="Seed of the hash.  [default: 0]"),
+    click.option(
+        "--hash-tags/--no-hash-tags", default=None, help="Place {user:7}:cart by user:7 alone.  [default: no]"
+    ),
+)
+key_options = options(
+    click.option("--keys", "keys_file", metavar="FILE", help="Keys, one a line; - is stdin, .gz is read."),
+    click.option("--csv", "csv_file", metavar="FILE", help="Keys from a CSV file with a heading; - or .gz."),
+    click.option("--column", metavar="NAME", help="The column of the CSV file that holds the keys."),
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(context_settings=CONTEXT, invoke_without_command=True)
+@click.version_option(package_name="ringhash", message="%(prog)s %(version)s")
+@click.pass_context
+def ringhash(context: click.Context) -> None:
+    """Consistent hashing: who owns a key, and exactly what a change moves."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@ringhash.command()
+@cluster_options
+@key_options
+@json_option
+@click.argument("keys", nargs=-1, metavar="[KEY]...")
+def owner(
+    keys: tuple[str, ...],
+    keys_file: str | None,
+    csv_file: str | None,
+    column: str | None,
+    as_json: bool,
+    **cluster: Any,
+) -> None:
+    """Say which node owns each key.
+
+    Keys are arguments, or lines of a file or of stdin. A line of the answer is the owner, a tab
+    and the key; with --json, an object.
+
+    \b
+      ringhash owner --nodes gw-1,gw-2,gw-3 user:7 user:8
+      ringhash owner --nodes nodes.json <keys.txt | cut -f1 | sort | uniq -c
+    """
+    source = _source(keys_file, csv_file, column)
+    if keys and source:
+        raise click.UsageError("give keys as arguments or in a file, not both")
+    if not keys and not source:
+        if sys.stdin.isatty():
+            raise click.UsageError("no keys: give some, or a file with --keys, or pipe them in")
+        source = KeyFile("-")
+    _one_stdin(cluster["nodes"], source)
+    ring = read_cluster(**cluster).ring
+    if not len(ring):
+        raise InputError("there are no nodes, so no key has an owner")
+    if not source:
+        _print_owners(ring, [list(map(os.fsencode, keys))], as_json=as_json)
+        return
+    with closing(watched(source, prints_lines=True)) as blocks:
+        _print_owners(ring, blocks, as_json=as_json)
+
+
+@ringhash.command()
+@cluster_options
+@click.option("--add", multiple=True, metavar="LIST|FILE", help="Nodes to add, as for --nodes.")
+@click.option("--remove", multiple=True, metavar="LIST", help="Nodes to remove, as in a,b.")
+@click.option("--reweight", multiple=True, metavar="LIST", help="New weights, as in a=2,b=0.5.")
+@key_options
+@click.option("-o", "--output", metavar="FILE", help="Write the plan as JSON, for Plan.from_dict.")
+@click.option("--all", "every_pair", is_flag=True, help="Show every pair of nodes, not the 20 largest.")
+@json_option
+def plan(
+    add: tuple[str, ...],
+    remove: tuple[str, ...],
+    reweight: tuple[str, ...],
+    keys_file: str | None,
+    csv_file: str | None,
+    column: str | None,
+    output: str | None,
+    every_pair: bool,
+    as_json: bool,
+    **cluster: Any,
+) -> None:
+    """Show what a change moves, before it is made.
+
+    The ranges are exact. With keys, each one is asked before and after and compared with the
+    plan: if one moved otherwise, the exit status is 1.
+
+    \b
+      ringhash plan --nodes gw-1,gw-2,gw-3 --add gw-4
+      ringhash plan --nodes ring.json --remove gw-2 --keys keys.txt.gz -o plan.json
+    """
+    source = _source(keys_file, csv_file, column)
+    _one_stdin(cluster["nodes"], source, *add)
+    before = read_cluster(**cluster)
+    made, after = planned(
+        before,
+        [node for value in add for node in nodes_in(value)],
+        names_in(remove),
+        named_weights("--reweight", reweight),
+    )
+    least = ideal(before.ring, after)
+    found = None
+    if source:
+        with closing(watched(source)) as blocks:
+            found = check(made, before.ring, after, blocks)
+    if output:
+        Path(output).write_text(json.dumps(made.to_dict()) + "\n", encoding="utf-8")
+    if as_json:
+        _print_json(_plan_record(made, least, found, source))
+    else:
+        from ringhash.cli.render import Page  # noqa: PLC0415
+
+        page = Page()
+        page.plan(made, least, found, every_pair=every_pair)
+        if found:
+            page.line()
+            page.check(found)
+        page.left_out(source.empty if source else 0, "field" if column else "line")
+    if found and found.otherwise:
+        raise click.exceptions.Exit(1)
+
+
+@ringhash.command()
+@cluster_options
+@key_options
+@json_option
+def balance(
+    keys_file: str | None, csv_file: str | None, column: str | None, as_json: bool, **cluster: Any
+) -> None:
+    """Show how evenly the nodes share the keys.
+
+    By the arcs of the ring, which is exact, and with keys also as counted. A bar is what a node
+    owns, its mark what the weight of the node asks for.
+
+    \b
+      ringhash balance --nodes gw-1,gw-2,gw-3=2
+      ringhash balance --nodes nodes.json --csv visits.csv.gz --column user
+    """
+    source = _source(keys_file, csv_file, column)
+    _one_stdin(cluster["nodes"], source)
+    ring = read_cluster(**cluster).ring
+    if not len(ring):
+        raise InputError("there are no nodes to balance")
+    counts = None
+    if source:
+        with closing(watched(source)) as blocks:
+            counts = count(ring, blocks)
+    if as_json:
+        _print_json(_balance_record(ring, counts, source))
+        return
+    from ringhash.cli.render import Page  # noqa: PLC0415
+
+    page = Page()
+    page.balance(ring, counts)
+    page.left_out(source.empty if source else 0, "field" if column else "line")
+
+
+# --- where keys come from ---
+
+
+def _source(keys_file: str | None, csv_file: str | None, column: str | None) -> KeyFile | None:
+    if csv_file is not None:
+        if keys_file is not None:
+            raise click.UsageError("give --keys or --csv, not both")
+        if column is None:
+            raise click.UsageError("--csv needs --column NAME, the column that holds the keys")
+        return KeyFile(csv_file, column)
+    if column is not None:
+        raise click.UsageError("--column is of a CSV file: give --csv FILE")
+    return None if keys_file is None else KeyFile(keys_file)
+
+
+def _one_stdin(nodes: str, source: KeyFile | None, *others: str) -> None:
+    if [nodes, *others].count("@-") + (source is not None and source.path == "-") > 1:
+        raise click.UsageError("stdin can be read only once")
+
+
+# --- what is printed ---
+
+
+def _print_owners(ring: Ring, blocks: Iterable[list[bytes]], *, as_json: bool) -> None:
+    sys.stdout.flush()
+    out = sys.stdout.buffer
+    # The owner first: a key may hold tabs, and `cut -f1` is still right.
+    starts = [name.encode() + b"\t" for name in ring.names]
+    owners = [json.dumps(name) for name in ring.names]
+    for keys in blocks:
+        indexes = ring.index_many(keys).tolist()
+        pairs = zip(indexes, keys, strict=True)
+        if as_json:
+            text = "".join([f'{{"key": {_json_key(key)}, "owner": {owners[i]}}}\n' for i, key in pairs])
+            out.write(text.encode())
+        else:
+            out.write(b"\n".join([starts[i] + key for i, key in pairs]) + b"\n")
+        out.flush()  # a block is what a pipe has given: who waits for the answer gets it now
+
+
+def _json_key(key: bytes) -> str:
+    try:
+        return json.dumps(key.decode())
+    except UnicodeDecodeError:
+        return json.dumps({"hex": key.hex()})
+
+
+def _print_json(record: dict[str, object]) -> None:
+    click.echo(json.dumps(record, indent=2))
+
+
+def _plan_record(made: Plan, least: float, found: Check | None, source: KeyFile | None) -> dict[str, object]:
+    pairs = [
+        {
+            "source": pair[0],
+            "target": pair[1],
+            "ranges": len(moves),
+            "share": moves.fraction,
+            "keys": found and found.pairs[pair],
+        }
+        for pair, moves in made.pairs().items()
+    ]
+    return {
+        "before": made.before,
+        "after": made.after,
+        "ranges": len(made),
+        "fraction": made.fraction,
+        "ideal": least,
+        "moves": pairs,
+        "keys": found
+        and {
+            "total": found.total,
+            "empty": source and source.empty,
+            "as_predicted": found.as_predicted,
+            "otherwise": found.otherwise,
+        },
+    }
+
+
+def _balance_record(ring: Ring, counts: Any, source: KeyFile | None) -> dict[str, object]:
+    arcs, fair = ring.shares, fair_shares(ring)
+    counted = None
+    if counts is not None:
+        counted = {
+            "total": int(counts.sum()),
+            "empty": source and source.empty,
+            "balance": _balance_fields(balance_of(ring, counts)),
+        }
+    return {
+        "nodes": [
+            {
+                "name": node.name,
+                "weight": node.weight,
+                "fair": fair[node.name],
+                "share": arcs[node.name],
+                "keys": None if counts is None else int(counts[i]),
+            }
+            for i, node in enumerate(ring.nodes)
+        ],
+        "balance": _balance_fields(ring.balance),
+        "keys": counted,
+    }
+
+
+def _balance_fields(balance: Balance | None) -> dict[str, float] | None:
+    return balance and balance._asdict()
