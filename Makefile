@@ -25,7 +25,7 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.core: $(VENV)/.made $(CORE)
-	$(BIN)/python -m pip install --quiet --editable ".[cli]" --group test
+	$(BIN)/python -m pip install --quiet --editable ".[cli,interop]" --group test
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.made pyproject.toml
@@ -33,7 +33,7 @@ $(VENV)/.lint: $(VENV)/.made pyproject.toml
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.core
-	$(BIN)/python -m pip install --quiet --editable ".[cli,bench]" --group bench
+	$(BIN)/python -m pip install --quiet --editable ".[bench,cli,interop]" --group bench
 	@touch $@
 
 demo: $(VENV)/.core ## Route a year of real flights, then change the cluster
@@ -55,7 +55,7 @@ format: $(VENV)/.lint ## Rewrite the Python files in the project's style
 
 types: $(VENV)/.core $(VENV)/.lint ## Static types, and the stub against the built core
 	$(BIN)/mypy --strict src $(wildcard tests/typing_check.py)
-	$(BIN)/python -m mypy.stubtest ringhash._core --mypy-config-file pyproject.toml
+	$(BIN)/python -m mypy.stubtest ringhash._core ringhash.interop._table --mypy-config-file pyproject.toml
 
 build: $(VENV)/.lint ## The sdist, and this machine's wheel made from it, in dist/
 	rm -rf dist
@@ -77,7 +77,7 @@ $(VENV)-asan/.made:
 	@touch $@
 
 asan: $(VENV)-asan/.made ## The core's tests under AddressSanitizer (needs libasan)
-	RINGHASH_SANITIZE=address $(VENV)-asan/bin/python -m pip install --quiet ".[cli]" --group test
+	RINGHASH_SANITIZE=address $(VENV)-asan/bin/python -m pip install --quiet ".[cli,interop]" --group test
 	LD_PRELOAD="$(ASAN_RUNTIME)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 		$(VENV)-asan/bin/python -m pytest tests -m core -p no:cacheprovider $(PYTEST_ARGS)
 

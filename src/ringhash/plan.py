@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Self, cast, overload
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, cast, overload
 
 import numpy as np
 
@@ -13,9 +13,16 @@ from ringhash.batch import readable
 from ringhash.node import Node
 from ringhash.records import check_fields, field
 
+if TYPE_CHECKING:
+    from ringhash.interop.placement import TextKeys
+
+AnyKeySpace: TypeAlias = "KeySpace | TextKeys"
+
 __all__ = ["KeyRange", "Move", "Moves", "NodeChange", "Plan"]
 
-_FIELDS = frozenset({"before", "after", "epoch", "space", "seed", "hash_tags", "changes", "moves"})
+_COMMON_FIELDS = frozenset({"before", "after", "epoch", "space", "changes", "moves"})
+_FIELDS = _COMMON_FIELDS | {"seed", "hash_tags"}
+_PLACED_FIELDS = _COMMON_FIELDS | {"placement"}
 _CHANGE_FIELDS = frozenset({"before", "after"})
 
 
@@ -153,7 +160,7 @@ class Plan:
         after: str,
         epoch: int | None,
         space: int,
-        key_space: KeySpace,
+        key_space: AnyKeySpace,
         changes: tuple[NodeChange, ...],
         ranges: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
         owners: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
@@ -186,6 +193,24 @@ class Plan:
     def fraction(self) -> float:
         """The part of all positions that moves, from 0 to 1; exact but for one rounding."""
         return self.moves.fraction
+
+    @property
+    def needless(self) -> float:
+        """The part of all positions that moves between two nodes which did not change, from 0 to 1.
+
+        Always 0 for a `Ring`; other programs (`ringhash.interop`) move keys that no change asked for.
+
+        >>> from ringhash import Ring
+        >>> ring = Ring(["gw-1", "gw-2", "gw-3"])
+        >>> ring.diff(ring.without("gw-2")).needless
+        0.0
+        """
+        changed = {(b or a).name for b, a in self._changes}  # type: ignore[union-attr]
+        here, there = (
+            np.array([name not in changed for name in names] + [False])  # index -1: nobody
+            for names in (self._sources, self._targets)
+        )
+        return Moves(self, np.flatnonzero(here[self._source_index] & there[self._target_index])).fraction
 
     def between(self, source: str | None, target: str | None) -> Moves:
         """Return the moves from `source` to `target`; none where nothing goes that way."""
@@ -268,17 +293,13 @@ class Plan:
         return (
             (self.before, self.after, self.epoch, self.space)
             == (other.before, other.after, other.epoch, other.space)
-            and self._hashing == other._hashing
+            and _describe(self._key_space) == _describe(other._key_space)
             and self._changes == other._changes
             and self.moves == other.moves
         )
 
     def __hash__(self) -> int:
         return hash((self.before, self.after, self.epoch, self.space, self._changes))
-
-    @property
-    def _hashing(self) -> tuple[int, bool]:
-        return self._key_space.seed, self._key_space.hash_tags
 
     def __repr__(self) -> str:
         epoch = "" if self.epoch is None else f" at epoch {self.epoch}"
@@ -307,8 +328,7 @@ class Plan:
             "after": self.after,
             "epoch": self.epoch,
             "space": self.space,
-            "seed": self._key_space.seed,
-            "hash_tags": bool(self._key_space.hash_tags),
+            **_describe(self._key_space),
             "changes": [{"before": b and b.to_dict(), "after": a and a.to_dict()} for b, a in self._changes],
             "moves": [[*move.range, move.source, move.target] for move in self.moves],
         }
@@ -321,13 +341,11 @@ class Plan:
             ValueError: A field is missing, unknown or wrong, or the moves overlap or are out of
                 order; the message names the field.
         """
-        record = check_fields(data, "plan", _FIELDS)
+        placed = isinstance(data, Mapping) and "placement" in data
+        record = check_fields(data, "plan", _PLACED_FIELDS if placed else _FIELDS)
         space = field(record, "plan", "space", int)
         if not 1 <= space <= 1 << 64:
             raise ValueError(f"plan.space: must be from 1 to 2**64, not {space}")
-        seed = field(record, "plan", "seed", int)
-        if not 0 <= seed < 1 << 64:
-            raise ValueError(f"plan.seed: must be from 0 to 2**64 - 1, not {seed}")
         epoch = field(record, "plan", "epoch", int, type(None))
         if epoch is not None and epoch < 0:
             raise ValueError(f"plan.epoch: must not be negative, not {epoch}")
@@ -340,7 +358,7 @@ class Plan:
             after=field(record, "plan", "after", str),
             epoch=epoch,
             space=space,
-            key_space=KeySpace(seed, field(record, "plan", "hash_tags", bool)),
+            key_space=_read_key_space(record),
             changes=_read_changes(field(record, "plan", "changes", list)),
             ranges=(np.array(starts, np.uint64), np.array(ends, np.uint64)),
             owners=(
@@ -349,6 +367,24 @@ class Plan:
             ),
             names=(names, names),
         )
+
+
+def _describe(key_space: AnyKeySpace) -> dict[str, object]:
+    """How keys become positions: a seed and hash tags, or the hash of another program."""
+    if isinstance(key_space, KeySpace):
+        return {"seed": key_space.seed, "hash_tags": bool(key_space.hash_tags)}
+    return {"placement": key_space.to_dict()}
+
+
+def _read_key_space(record: Mapping[str, object]) -> AnyKeySpace:
+    if "placement" in record:
+        from ringhash.interop.placement import TextKeys  # noqa: PLC0415  (that module is above this one)
+
+        return TextKeys.from_dict(record["placement"], "plan.placement")
+    seed = field(record, "plan", "seed", int)
+    if not 0 <= seed < 1 << 64:
+        raise ValueError(f"plan.seed: must be from 0 to 2**64 - 1, not {seed}")
+    return KeySpace(seed, field(record, "plan", "hash_tags", bool))
 
 
 def _name(names: tuple[str, ...], index: int) -> str | None:

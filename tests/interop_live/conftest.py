@@ -115,9 +115,9 @@ def backends(folder: Path) -> Iterator[Backends]:
         yield Backends(ports, sockets)
 
 
-HTTP = "access_log off; keepalive_requests 1000000; client_body_temp_path body; proxy_temp_path proxy; " \
-    "fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi; default_type text/plain; " \
-    "large_client_header_buffers 8 64k;"  # fmt: skip
+HTTP = """access_log off; keepalive_requests 1000000; default_type text/plain;
+    large_client_header_buffers 8 64k; client_body_temp_path body; proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;"""
 
 
 @contextlib.contextmanager
@@ -149,7 +149,9 @@ def memcacheds(folder: Path) -> Iterator[dict[str, int | Path]]:
             stack.enter_context(running(command, folder / f"{port}.log", lambda p=port: answers(p), kill))
         for path in sockets:
             command = [program, *user(), "-s", str(path), "-t", "1", "-m", "8"]
-            stack.enter_context(running(command, folder / f"{path.name}.log", lambda p=path: answers(p), kill))
+            stack.enter_context(
+                running(command, folder / f"{path.name}.log", lambda p=path: answers(p), kill)
+            )
         yield {**{f"127.0.0.1:{port}": port for port in ports}, **{str(path): path for path in sockets}}
 
 

@@ -17,8 +17,12 @@ from ringhash.interop.envoy import combined
 from ringhash.interop.hashes import hash_named
 
 WEIGHTS = [1, 2, 3, 1, 5]
-MANAGER = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
-RESOLVER = "type.googleapis.com/envoy.extensions.network.dns_resolver.getaddrinfo.v3.GetAddrInfoDnsResolverConfig"
+MANAGER = (
+    "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+)
+RESOLVER = (
+    "type.googleapis.com/envoy.extensions.network.dns_resolver.getaddrinfo.v3.GetAddrInfoDnsResolverConfig"
+)
 ROUTER = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
 
 
@@ -48,14 +52,18 @@ def endpoint(address: str, weight: int | None, **more: Any) -> dict[str, Any]:
     return one
 
 
-def cluster(name: str, policy: str, endpoints: list[dict[str, Any]], config: dict[str, Any], **more: Any) -> dict[str, Any]:
+def cluster(
+    name: str, policy: str, endpoints: list[dict[str, Any]], config: dict[str, Any], **more: Any
+) -> dict[str, Any]:
     return {
         "name": name,
         "type": "STATIC",
         "connect_timeout": "5s",
         "lb_policy": policy,
         "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]},
-        **({"ring_hash_lb_config" if policy == "RING_HASH" else "maglev_lb_config": config} if config else {}),
+        **(
+            {"ring_hash_lb_config" if policy == "RING_HASH" else "maglev_lb_config": config} if config else {}
+        ),
         **more,
     }
 
@@ -78,11 +86,15 @@ def listener(name: str, port: int, headers: list[str]) -> dict[str, Any]:
     return {
         "name": f"{name}-{port}",
         "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}},
-        "filter_chains": [{"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}],
+        "filter_chains": [
+            {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
+        ],
     }
 
 
-def cases(backends: Backends) -> dict[str, tuple[str, list[dict[str, Any]], dict[str, Any], dict[str, Any], Placement, dict[str, str]]]:
+def cases(
+    backends: Backends,
+) -> dict[str, tuple[str, list[dict[str, Any]], dict[str, Any], dict[str, Any], Placement, dict[str, str]]]:
     five, all_25 = backends.addresses[:5], backends.addresses
     sockets = [f"unix:{path}" for path in backends.sockets]
     same = {one: one for one in [*all_25, *sockets]}
@@ -98,7 +110,11 @@ def cases(backends: Backends) -> dict[str, tuple[str, list[dict[str, Any]], dict
     one_down = [endpoint(a, w, down=a == five[2]) for a, w in weighted.items()]
     paths = {one.removeprefix("unix:"): w for one, w in zip(sockets, WEIGHTS, strict=True)}
     resolver = {"name": "envoy.network.dns_resolver.getaddrinfo", "typed_config": {"@type": RESOLVER}}
-    by_host = {"type": "STRICT_DNS", "typed_dns_resolver_config": resolver, "common_lb_config": {"consistent_hashing_lb_config": {"use_hostname_for_hashing": True}}}
+    by_host = {
+        "type": "STRICT_DNS",
+        "typed_dns_resolver_config": resolver,
+        "common_lb_config": {"consistent_hashing_lb_config": {"use_hostname_for_hashing": True}},
+    }
     ring, maglev = "RING_HASH", "MAGLEV"
     return {
         "ring equal": (ring, [endpoint(a, None) for a in five], {}, {}, EnvoyRing(five), same),
@@ -141,7 +157,9 @@ def test_every_key_goes_to_the_same_host(
         program, "-c", str(folder / "envoy.json"), "--concurrency", "1", "--disable-hot-restart",
         "--log-level", "warning",
     ]  # fmt: skip
-    with running(command, folder / "envoy.log", lambda: answers(admin) and all(map(answers, [*ports, two_port]))):
+    with running(
+        command, folder / "envoy.log", lambda: answers(admin) and all(map(answers, [*ports, two_port]))
+    ):
         for port, (label, (_, _, _, _, placement, names)) in zip(ports, todo.items(), strict=True):
             keys = fresh_keys(1000)
             check(envoy_version, label, placement, keys, [names[one] for one in ask(port, keys)])

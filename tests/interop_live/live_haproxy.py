@@ -33,7 +33,9 @@ def haproxy_version() -> str:
 
 
 def named(addresses: list[str], weights: list[int]) -> list[tuple[str, str, int]]:
-    return [(f"s{i}", address, weight) for i, (address, weight) in enumerate(zip(addresses, weights, strict=True))]
+    return [
+        (f"s{i}", address, weight) for i, (address, weight) in enumerate(zip(addresses, weights, strict=True))
+    ]
 
 
 def case(
@@ -107,7 +109,9 @@ def test_the_walk_is_who_takes_over_when_servers_are_down(
     (port,) = free_ports(1)
     (folder / "down.cfg").write_text(f"{HEAD}listen l\n    bind 127.0.0.1:{port}\n{text}")
     keys = fresh_keys(1000, letters=NO_COMMA)
-    with running([binary("haproxy"), "-db", "-f", str(folder / "down.cfg")], folder / "down.log", lambda: answers(port)):
+    with running(
+        [binary("haproxy"), "-db", "-f", str(folder / "down.cfg")], folder / "down.log", lambda: answers(port)
+    ):
         said = [names[one] for one in ask(port, keys)]
     assert said == [next(name for name in ring.walk(key) if name not in down) for key in keys]
     assert sum(ring.owner(key) in down for key in keys) > 100

@@ -30,7 +30,17 @@ TWEMPROXY_HASHES = (
     "one_at_a_time", "md5", "crc16", "crc32", "crc32a", "fnv1_64", "fnv1a_64", "fnv1_32", "fnv1a_32",
     "hsieh", "murmur", "jenkins",
 )  # fmt: skip
-LIBMEMCACHED_HASHES = ("default", "md5", "crc", "fnv1_64", "fnv1a_64", "fnv1_32", "fnv1a_32", "murmur", "jenkins")
+LIBMEMCACHED_HASHES = (
+    "default",
+    "md5",
+    "crc",
+    "fnv1_64",
+    "fnv1a_64",
+    "fnv1_32",
+    "fnv1a_32",
+    "murmur",
+    "jenkins",
+)
 PRINTABLE = "".join(chr(i) for i in range(33, 127))
 
 
@@ -55,7 +65,11 @@ def twemproxy_cases(memcacheds: dict[str, int | Path]) -> dict[str, tuple[dict[s
     found["named servers"] = (weighted(with_names, WEIGHTS), "fnv1a_64", None)
     found["hash tags"] = (weighted(ports[:5], WEIGHTS), "fnv1a_64", "{}")
     found["hash tags of dollars"] = (weighted(with_names), "md5", "$$")
-    found["unix sockets"] = (weighted([f"{path} sock{i}" for i, path in enumerate(sockets)], WEIGHTS), "fnv1a_64", None)
+    found["unix sockets"] = (
+        weighted([f"{path} sock{i}" for i, path in enumerate(sockets)], WEIGHTS),
+        "fnv1a_64",
+        None,
+    )
     found["a long name"] = (weighted([*ports[:4], f"{ports[4]} {'x' * 82}"]), "fnv1a_64", None)
     return found
 
@@ -84,7 +98,17 @@ def test_twemproxy(folder: Path, memcacheds: dict[str, int | Path], check: Check
     (folder / "nutcracker.yml").write_text(
         "\n".join(pool(*case, port) for port, case in zip(ports, todo.values(), strict=True))
     )
-    command = [program, "-c", str(folder / "nutcracker.yml"), "-s", str(stats), "-a", "127.0.0.1", "-m", "16384"]
+    command = [
+        program,
+        "-c",
+        str(folder / "nutcracker.yml"),
+        "-s",
+        str(stats),
+        "-a",
+        "127.0.0.1",
+        "-m",
+        "16384",
+    ]
     running_version = version(program, "-V").replace("This is nutcracker-", "nutcracker ")
     with running(command, folder / "nutcracker.log", lambda: all(map(answers, ports))):
         for port, (label, (servers, key_hash, hash_tag)) in zip(ports, todo.items(), strict=True):
@@ -113,15 +137,26 @@ class Libmemcached:
         lib.memcached_create.argtypes = [ctypes.c_void_p]
         lib.memcached_free.argtypes = [ctypes.c_void_p]
         lib.memcached_behavior_set.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
-        lib.memcached_server_add_with_weight.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint16, ctypes.c_uint32]
-        lib.memcached_server_add_unix_socket_with_weight.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint32]
+        lib.memcached_server_add_with_weight.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_char_p,
+            ctypes.c_uint16,
+            ctypes.c_uint32,
+        ]
+        lib.memcached_server_add_unix_socket_with_weight.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_char_p,
+            ctypes.c_uint32,
+        ]
         lib.memcached_generate_hash.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
         lib.memcached_generate_hash.restype = ctypes.c_uint32
         lib.memcached_lib_version.restype = ctypes.c_char_p
         self.lib = lib
         self.version = f"libmemcached {lib.memcached_lib_version().decode()}"
 
-    def owners(self, servers: dict[str, int], keys: list[str], *, distribution: str, key_hash: str) -> list[str]:
+    def owners(
+        self, servers: dict[str, int], keys: list[str], *, distribution: str, key_hash: str
+    ) -> list[str]:
         lib = self.lib
         client = lib.memcached_create(None)
         try:
@@ -134,10 +169,17 @@ class Libmemcached:
                 assert lib.memcached_behavior_set(client, DISTRIBUTION, DISTRIBUTIONS[distribution]) == 0
             for name, weight in servers.items():
                 if name.startswith("/"):
-                    assert lib.memcached_server_add_unix_socket_with_weight(client, name.encode(), weight) == 0
+                    assert (
+                        lib.memcached_server_add_unix_socket_with_weight(client, name.encode(), weight) == 0
+                    )
                 else:
                     host, _, port = name.partition(":")
-                    assert lib.memcached_server_add_with_weight(client, host.encode(), int(port or 11211), weight) == 0
+                    assert (
+                        lib.memcached_server_add_with_weight(
+                            client, host.encode(), int(port or 11211), weight
+                        )
+                        == 0
+                    )
             names = list(servers)
             return [names[lib.memcached_generate_hash(client, k.encode(), len(k.encode()))] for k in keys]
         finally:
@@ -157,7 +199,11 @@ def test_libmemcached(check: Check, distribution: str) -> None:
     real = Libmemcached()
     flavour: Any = FLAVOURS[distribution]
     for label, names in HOSTS.items():
-        for weights in ([1] * len(names), [i * 3 % 7 + 1 for i in range(len(names))], [0, *[2] * (len(names) - 1)]):
+        for weights in (
+            [1] * len(names),
+            [i * 3 % 7 + 1 for i in range(len(names))],
+            [0, *[2] * (len(names) - 1)],
+        ):
             if 0 in weights and flavour == "spymemcached":
                 continue
             keys = fresh_keys(1000)
@@ -204,12 +250,19 @@ def test_libmemcached_hashes(check: Check, distribution: str, key_hash: str) -> 
     ],
 )
 def test_pylibmc(
-    memcacheds: dict[str, int | Path], check: Check, label: str, behaviors: dict[str, Any], flavour: Any, weights: Any
+    memcacheds: dict[str, int | Path],
+    check: Check,
+    label: str,
+    behaviors: dict[str, Any],
+    flavour: Any,
+    weights: Any,
 ) -> None:
     pylibmc = pytest.importorskip("pylibmc")
     names = [name for name, where in memcacheds.items() if isinstance(where, int)][:5]
     servers = weighted(names, weights)
-    client = pylibmc.Client([f"{name}:{weight}" if weights else name for name, weight in servers.items()], behaviors=behaviors)
+    client = pylibmc.Client(
+        [f"{name}:{weight}" if weights else name for name, weight in servers.items()], behaviors=behaviors
+    )
     keys = stored_keys(1000)
     for key in keys:
         assert client.set(key, "x")
@@ -221,7 +274,9 @@ def test_pylibmc(
 # --- libketama, the original ---
 
 
-@pytest.mark.parametrize("weights", [[100] * 5, [600, 300, 200, 350, 1000], [1] * 25, [i * 5 % 13 + 1 for i in range(61)]])
+@pytest.mark.parametrize(
+    "weights", [[100] * 5, [600, 300, 200, 350, 1000], [1] * 25, [i * 5 % 13 + 1 for i in range(61)]]
+)
 def test_libketama(tmp_path: Path, check: Check, weights: list[int]) -> None:
     ketama = pytest.importorskip("ketama")
     servers = {f"10.0.1.{i}:11211": weight for i, weight in enumerate(weights, 1)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import Check
-from programs import answers, binary, connect, free_ports, fresh_keys, lines, running
+from programs import answers, binary, connect, ends_after, free_ports, fresh_keys, lines, running
 
 from ringhash.interop import KafkaPartitioner, RedisSlots, UHashRing
 
@@ -22,7 +22,11 @@ def test_redis_cluster_keyslot(tmp_path: Path) -> None:
     ]  # fmt: skip
     slots = RedisSlots({"all": [(0, 16383)]})
     keys = fresh_keys(2000)
-    keys += [form % key for key in fresh_keys(300) for form in ("{%s}:x", "a{%s}b{c}", "{}%s", "{%s", "}%s{", "{{%s}}")]
+    keys += [
+        form % key
+        for key in fresh_keys(300)
+        for form in ("{%s}:x", "a{%s}b{c}", "{}%s", "{%s", "}%s{", "{{%s}}")
+    ]
     with running(command, tmp_path / "redis.log", lambda: answers(port)), connect(port) as sock:
         for start in range(0, len(keys), 100):
             part = keys[start : start + 100]
@@ -30,7 +34,7 @@ def test_redis_cluster_keyslot(tmp_path: Path) -> None:
                 b"*3\r\n$7\r\nCLUSTER\r\n$7\r\nKEYSLOT\r\n$%d\r\n%b\r\n" % (len(key.encode()), key.encode())
                 for key in part
             )
-            got = lines(sock, asked, lambda b, n=len(part): b.count(b"\r\n") >= n)
+            got = lines(sock, asked, ends_after(len(part)))
             said = [int(line[1:]) for line in got.split(b"\r\n")[:-1]]
             assert said == [slots.position(key) for key in part]
 
@@ -83,7 +87,13 @@ def test_uhashring(check: Check, mode: Any, nodes: dict[str, int]) -> None:
     keys = [*fresh_keys(1000), *(f"{name}-{i}" for name in nodes for i in range(10))]
     ours = UHashRing(nodes, mode)
     program = f"uhashring {importlib.metadata.version('uhashring')}"
-    check(program, f"{mode} {len(nodes)} {max(nodes.values())}", ours, keys, [real.get_node(key) for key in keys])
+    check(
+        program,
+        f"{mode} {len(nodes)} {max(nodes.values())}",
+        ours,
+        keys,
+        [real.get_node(key) for key in keys],
+    )
     for key in [*keys[:200], 7, None, 1.5, b"bytes"]:
         assert ours.get_node(key) == real.get_node(key)
         assert list(ours.iterate_nodes(key)) == list(real.iterate_nodes(key))

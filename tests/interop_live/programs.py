@@ -33,9 +33,7 @@ def version(*command: str) -> str:
     return (done.stdout + done.stderr).strip().splitlines()[0]
 
 
-def fresh_keys(
-    count: int, *, letters: str = LETTERS, other: str = "äßé→漢", shortest: int = 1
-) -> list[str]:
+def fresh_keys(count: int, *, letters: str = LETTERS, other: str = "äßé→漢", shortest: int = 1) -> list[str]:
     """Random keys of up to 60 characters, one in eight of them with some that are not ASCII."""
     source = random.SystemRandom()
     keys: set[str] = set()
@@ -115,6 +113,11 @@ def ask(port: int, keys: list[str], *, path: Callable[[str], str] | None = None)
     return said
 
 
+def ends_after(count: int) -> Callable[[bytes], bool]:
+    """Whether an answer has that many lines."""
+    return lambda got: got.count(b"\r\n") >= count
+
+
 def lines(sock: socket.socket, data: bytes, ends: Callable[[bytes], bool]) -> bytes:
     sock.sendall(data)
     got = b""
@@ -139,7 +142,7 @@ def memcached_set(address: int | Path, keys: list[str]) -> None:
         for start in range(0, len(keys), 100):
             part = keys[start : start + 100]
             data = b"".join(b"set %b 0 0 1\r\nx\r\n" % key.encode() for key in part)
-            got = lines(sock, data, lambda b, n=len(part): b.count(b"\r\n") >= n)
+            got = lines(sock, data, ends_after(len(part)))
             assert got == b"STORED\r\n" * len(part), got[:200]
 
 
@@ -150,7 +153,9 @@ def memcached_has(address: int | Path, keys: list[str]) -> set[str]:
         for start in range(0, len(keys), 50):
             part = [key.encode() for key in keys[start : start + 50]]
             got = lines(sock, b"get %b\r\n" % b" ".join(part), lambda b: b.endswith(b"END\r\n"))
-            held |= {line.split(b" ")[1].decode() for line in got.split(b"\r\n") if line.startswith(b"VALUE ")}
+            held |= {
+                line.split(b" ")[1].decode() for line in got.split(b"\r\n") if line.startswith(b"VALUE ")
+            }
     return held
 
 

@@ -154,12 +154,24 @@ cdef inline uint64_t jenkins(const uint8_t* d, Py_ssize_t size) noexcept nogil:
         a += word32(d)
         b += word32(d + 4)
         c += word32(d + 8)
-        a -= c; a ^= rotl32(c, 4); c += b
-        b -= a; b ^= rotl32(a, 6); a += c
-        c -= b; c ^= rotl32(b, 8); b += a
-        a -= c; a ^= rotl32(c, 16); c += b
-        b -= a; b ^= rotl32(a, 19); a += c
-        c -= b; c ^= rotl32(b, 4); b += a
+        a -= c
+        a ^= rotl32(c, 4)
+        c += b
+        b -= a
+        b ^= rotl32(a, 6)
+        a += c
+        c -= b
+        c ^= rotl32(b, 8)
+        b += a
+        a -= c
+        a ^= rotl32(c, 16)
+        c += b
+        b -= a
+        b ^= rotl32(a, 19)
+        a += c
+        c -= b
+        c ^= rotl32(b, 4)
+        b += a
         d += 12
         size -= 12
     if size == 0:
@@ -169,13 +181,20 @@ cdef inline uint64_t jenkins(const uint8_t* d, Py_ssize_t size) noexcept nogil:
     a += word32(last)
     b += word32(last + 4)
     c += word32(last + 8)
-    c ^= b; c -= rotl32(b, 14)
-    a ^= c; a -= rotl32(c, 11)
-    b ^= a; b -= rotl32(a, 25)
-    c ^= b; c -= rotl32(b, 16)
-    a ^= c; a -= rotl32(c, 4)
-    b ^= a; b -= rotl32(a, 14)
-    c ^= b; c -= rotl32(b, 24)
+    c ^= b
+    c -= rotl32(b, 14)
+    a ^= c
+    a -= rotl32(c, 11)
+    b ^= a
+    b -= rotl32(a, 25)
+    c ^= b
+    c -= rotl32(b, 16)
+    a ^= c
+    a -= rotl32(c, 4)
+    b ^= a
+    b -= rotl32(a, 14)
+    c ^= b
+    c -= rotl32(b, 24)
     return c
 
 cdef inline uint64_t hsieh(const uint8_t* d, Py_ssize_t size) noexcept nogil:
@@ -216,11 +235,11 @@ cdef inline uint64_t twemproxy_crc16(const uint8_t* d, Py_ssize_t size) noexcept
     """The CRC-16 of XMODEM in an accumulator of 32 bits that is never masked (nc_crc16.c, 0.5.0)."""
     cdef uint32_t h = 0, entry
     cdef Py_ssize_t i
-    cdef int bit
+    cdef int _
     for i in range(size):
         entry = ((h >> 8) ^ d[i]) & 0xFFu
         entry <<= 8
-        for bit in range(8):
+        for _ in range(8):
             entry = ((entry << 1) ^ (0x1021u if entry & 0x8000u else 0)) & 0xFFFFu
         h = (h << 8) ^ entry
     return h

@@ -12,7 +12,6 @@ index by the upper bits of the position, so that a lookup compares about one end
 from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from cpython.ref cimport Py_INCREF
@@ -146,7 +145,6 @@ cdef class Keys:
     cdef inline int position_of(self, object key, uint64_t* position) except -1:
         cdef Py_ssize_t size
         cdef const char* text
-        cdef Py_buffer view
         if PyUnicode_CheckExact(key) and PyUnicode_IS_COMPACT_ASCII(key):
             return self.place(None, <const uint8_t*>PyUnicode_DATA(key), PyUnicode_GET_LENGTH(key),
                               position)

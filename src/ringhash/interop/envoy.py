@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from ringhash.interop.hashes import hash_named, library
-from ringhash.interop.placement import Clockwise, Placement, Servers, first_of, read_servers, whole
+from ringhash.interop.placement import (
+    Clockwise,
+    Options,
+    Placement,
+    Servers,
+    first_of,
+    read_servers,
+    whole,
+)
 
 __all__ = ["EnvoyMaglev", "EnvoyRing"]
 
@@ -50,7 +58,7 @@ class EnvoyRing(Clockwise):
     """
 
     program = "envoy"
-    _options = {"min_ring_size": (int,), "max_ring_size": (int,), "hash": (str,)}
+    _options: ClassVar[Options] = {"min_ring_size": (int,), "max_ring_size": (int,), "hash": (str,)}
 
     def __init__(
         self,
@@ -151,7 +159,7 @@ class EnvoyMaglev(Placement):
     """
 
     program = "envoy-maglev"
-    _options = {"table_size": (int,)}
+    _options: ClassVar[Options] = {"table_size": (int,)}
 
     def __init__(self, servers: Servers, table_size: int = 65537) -> None:
         weights = read_servers(servers)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ringhash.interop.placement import Array, Placement, Servers, first_of, read_servers, sorted_points
+from ringhash.interop.placement import (
+    Array,
+    Options,
+    Placement,
+    Servers,
+    first_of,
+    read_servers,
+    sorted_points,
+)
 
 __all__ = ["HAProxyRing"]
 
@@ -48,7 +56,7 @@ class HAProxyRing(Placement):
     """
 
     program = "haproxy"
-    _options = {"ids": (dict, type(None)), "hash": (str,), "avalanche": (bool,)}
+    _options: ClassVar[Options] = {"ids": (dict, type(None)), "hash": (str,), "avalanche": (bool,)}
 
     _points: Array
     _point_owners: Array
@@ -65,7 +73,7 @@ class HAProxyRing(Placement):
         if hash not in ("sdbm", "djb2", "wt6", "crc32"):
             raise ValueError(f"HAProxy has no hash {hash!r}; it has sdbm, djb2, wt6 and crc32")
         if ids is not None and not isinstance(ids, Mapping):
-            if isinstance(ids, str) or len(ids) != len(weights):
+            if len(ids) != len(weights):
                 raise ValueError(f"ids must be a mapping, or one for each of {len(weights)} servers")
             ids = {name: number for name, number in zip(weights, ids, strict=True) if number is not None}
         self._ids = _all_ids(list(weights), dict(ids or {}))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from ringhash.interop.placement import Placement
+from ringhash.interop.placement import (
+    Options,
+    Placement,
+)
 
 __all__ = ["KafkaPartitioner"]
 
@@ -37,7 +40,7 @@ class KafkaPartitioner(Placement):
     """
 
     program = "kafka"
-    _options = {"partitioner": (str,)}
+    _options: ClassVar[Options] = {"partitioner": (str,)}
 
     def __init__(
         self,

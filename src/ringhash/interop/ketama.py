@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import md5
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from ringhash.interop.hashes import hash_named
 from ringhash.interop.placement import (
     Array,
+    Options,
     Placement,
     Servers,
     distinct_points,
@@ -97,7 +98,11 @@ class KetamaRing(Placement):
     """
 
     program = "ketama"
-    _options = {"flavour": (str,), "hash": (str, type(None)), "hash_tag": (str, type(None))}
+    _options: ClassVar[Options] = {
+        "flavour": (str,),
+        "hash": (str, type(None)),
+        "hash_tag": (str, type(None)),
+    }
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ringhash.errors import UnknownNodeError
 from ringhash.interop.placement import (
     Array,
     Clockwise,
+    Options,
     Servers,
     distinct_points,
     read_servers,
@@ -55,7 +56,7 @@ class NginxRing(Clockwise):
     """
 
     program = "nginx"
-    _options = {"down": (list,)}
+    _options: ClassVar[Options] = {"down": (list,)}
 
     def __init__(self, servers: Servers, *, down: Iterable[str] = ()) -> None:
         weights = read_servers(servers)

@@ -25,9 +25,10 @@ from ringhash.plan import KeyRange, Plan
 from ringhash.records import check_fields, field
 from ringhash.ring import Balance
 
-__all__ = ["Clockwise", "Placement", "Servers", "TextKeys", "UnplacedKeyError", "read_servers"]
+__all__ = ["Clockwise", "Options", "Placement", "Servers", "TextKeys", "UnplacedKeyError", "read_servers"]
 
 Servers = Iterable[str] | Mapping[str, int]
+Options = Mapping[str, tuple[type, ...]]
 Array = np.ndarray[Any, Any]
 
 _KEY_FIELDS = frozenset({"hash", "modulus", "hash_tag"})
@@ -112,8 +113,7 @@ def read_servers(servers: object, least: int = 1, most: int = (1 << 31) - 1) -> 
     """
     if isinstance(servers, (str, bytes)) or not isinstance(servers, Iterable):
         raise TypeError(
-            "servers must be a list of names or a mapping of names to weights, "
-            f"not {plain_type(servers)}"
+            f"servers must be a list of names or a mapping of names to weights, not {plain_type(servers)}"
         )
     found: dict[str, int] = {}
     pairs = servers.items() if isinstance(servers, Mapping) else ((name, 1) for name in servers)
@@ -139,7 +139,7 @@ class Placement(Table):
     """
 
     program: ClassVar[str] = ""
-    _options: ClassVar[Mapping[str, tuple[type, ...]]] = {}  # settings, and what JSON holds
+    _options: ClassVar[Options] = {}  # settings, and what JSON holds
     _programs: ClassVar[dict[str, type[Placement]]] = {}
 
     servers: dict[str, Any]  # as the program has them: name -> weight, slots or tokens
@@ -198,9 +198,7 @@ class Placement(Table):
         return tuple(Node(name, weight) for name, weight in self._weights().items() if weight > 0)
 
     def _weights(self) -> dict[str, int]:
-        return {
-            name: value if isinstance(value, int) else 1 for name, value in self.servers.items()
-        }
+        return {name: value if isinstance(value, int) else 1 for name, value in self.servers.items()}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -236,9 +234,10 @@ class Placement(Table):
         return self._with({**self.servers, **weights})
 
     def _with(self, servers: dict[str, Any]) -> Self:
-        return type(self)(servers, **self._settings_for(servers))
+        make = cast("Callable[..., Self]", type(self))
+        return make(servers, **self._settings_for(servers))
 
-    def _settings_for(self, servers: Mapping[str, Any]) -> dict[str, Any]:
+    def _settings_for(self, servers: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         return dict(self._settings)
 
     def _index(self, name: object) -> int:
@@ -431,8 +430,8 @@ class Clockwise(Placement):
                 yield self.names[index]
 
     def _first_point(self, key: Any) -> int:
-        side = "right" if self._after else "left"
-        return int(np.searchsorted(self._points, np.uint64(self.position(key)), side))
+        position = np.uint64(self.position(key))
+        return int(np.searchsorted(self._points, position, "right" if self._after else "left"))
 
     def _from(self, first: int) -> Iterator[int]:
         yield from self._point_owners[first:].tolist()

@@ -17,7 +17,7 @@ SPACE = 16_384
 
 
 class RedisSlots(Placement):
-    """Where Redis Cluster keeps a key: CRC-16 of the key, or of its hash tag, by 16,384. Exact for all versions.
+    """Where Redis Cluster keeps a key: CRC-16 of it, or of its hash tag, by 16,384. Exact since 3.0.
 
     Source: the Redis Cluster specification; crc16.c. A position is a slot.
 
@@ -52,9 +52,7 @@ class RedisSlots(Placement):
                 part[:] = index
             mine = np.flatnonzero(table == index)
             breaks = np.flatnonzero(np.diff(mine) != 1)
-            servers[name] = [
-                [int(run[0]), int(run[-1])] for run in np.split(mine, breaks + 1) if len(run)
-            ]
+            servers[name] = [[int(run[0]), int(run[-1])] for run in np.split(mine, breaks + 1) if len(run)]
         self._place(
             servers,
             {},

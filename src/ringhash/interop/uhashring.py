@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import md5
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from ringhash.interop.placement import (
     Clockwise,
+    Options,
     Servers,
     distinct_points,
     read_servers,
@@ -24,7 +25,7 @@ _VNODES = {"default": 160, "ketama": 40}
 
 
 class UHashRing(Clockwise):
-    """The owners of `uhashring.HashRing`, so that the library can be left without moving a key. Exact for 2.x.
+    """The owners of `uhashring.HashRing`, to leave it without moving a key. Exact for uhashring 2.5.
 
     Args:
         nodes: Names, or a mapping of names to whole weights, as `HashRing` takes them, in that order.
@@ -47,7 +48,7 @@ class UHashRing(Clockwise):
     """
 
     program = "uhashring"
-    _options = {"mode": (str,), "vnodes": (int, type(None))}
+    _options: ClassVar[Options] = {"mode": (str,), "vnodes": (int, type(None))}
     _after = True  # bisect.bisect: a key on a point belongs to the next one
 
     def __init__(
@@ -95,6 +96,6 @@ class UHashRing(Clockwise):
         """Return the owner of `str(key)`, as `HashRing.get_node`."""
         return self.owner(str(key))
 
-    def iterate_nodes(self, key: object, distinct: Literal[True] = True) -> Iterator[str]:
+    def iterate_nodes(self, key: object) -> Iterator[str]:
         """Iterate over every node once, from `str(key)` on, as `HashRing.iterate_nodes`."""
         return self.walk(str(key))
