@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import pickle
 import random
+import zlib
 from itertools import pairwise
 from typing import Any
 
@@ -445,3 +447,15 @@ def test_every_hash_takes_any_bytes() -> None:
         function = hash_named(name)
         for size in range(40):
             assert 0 <= function(bytes(range(200, 200 + size))) < 2**64
+
+
+def test_crc32_and_xxh64_are_those_of_the_libraries() -> None:
+    xxhash = pytest.importorskip("xxhash")
+    crc32, xxh64 = hash_named("crc32"), hash_named("xxh64")
+    for size in range(300):
+        data = random.randbytes(size)
+        assert crc32(data) == zlib.crc32(data)
+        assert xxh64(data) == xxhash.xxh64_intdigest(data)
+        assert hash_named("md5")(data) == int.from_bytes(
+            hashlib.md5(data, usedforsecurity=False).digest()[:4], "little"
+        )

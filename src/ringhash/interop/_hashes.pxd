@@ -1,8 +1,12 @@
-"""The hashes that no kept library has, bit for bit as the programs compute them.
+"""The hashes of keys and points, bit for bit as the programs compute them.
 
 Each takes bytes and gives up to 64 bits. A program that reads its key as `char` extends the sign of
 a byte from 128 on, and here that is said by `int8_t`. Multi-byte words are read little endian on
-every machine. Hashes that a library has (CRC-32, XXH64, MD5, MurmurHash3) come from there.
+every machine.
+
+MD5 and MurmurHash3 come from hashlib and mmh3. CRC-32 and XXH64 are here although zlib and xxhash have
+them: a call out of a lookup costs more than the hash. The tests compare both with those libraries, for
+every length.
 """
 from libc.stdint cimport int8_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -20,6 +24,95 @@ cdef inline uint32_t rotl32(uint32_t x, uint32_t n) noexcept nogil:
 
 cdef inline uint64_t rotl64(uint64_t x, int n) noexcept nogil:
     return (x << n) | (x >> (64 - n))
+
+
+# CRC-32 as in zlib, Ethernet and nginx (reflected polynomial 0xEDB88320), four bytes a step.
+
+cdef extern from *:
+    """
+    static uint32_t ringhash_crc_table[4][256];
+    static void ringhash_fill_crc_table(void) {
+        for (uint32_t i = 0; i < 256; i++) {
+            uint32_t c = i;
+            for (int bit = 0; bit < 8; bit++) c = (c >> 1) ^ (c & 1 ? 0xEDB88320u : 0);
+            ringhash_crc_table[0][i] = c;
+        }
+        for (int k = 1; k < 4; k++)
+            for (uint32_t i = 0; i < 256; i++) {
+                uint32_t c = ringhash_crc_table[k - 1][i];
+                ringhash_crc_table[k][i] = (c >> 8) ^ ringhash_crc_table[0][c & 255];
+            }
+    }
+    """
+    uint32_t[4][256] crc_table "ringhash_crc_table"
+    void fill_crc_table "ringhash_fill_crc_table"()
+
+cdef inline uint32_t crc32_word(uint32_t register, uint32_t word) noexcept nogil:
+    register ^= word
+    return (crc_table[3][register & 255] ^ crc_table[2][(register >> 8) & 255]
+            ^ crc_table[1][(register >> 16) & 255] ^ crc_table[0][register >> 24])
+
+cdef inline uint64_t crc32(const uint8_t* d, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t h = 0xFFFFFFFFu
+    while size >= 4:
+        h = crc32_word(h, word32(d))
+        d += 4
+        size -= 4
+    while size > 0:
+        h = (h >> 8) ^ crc_table[0][(h ^ d[0]) & 255]
+        d += 1
+        size -= 1
+    return <uint32_t>~h
+
+cdef inline uint64_t crc32_15(const uint8_t* d, Py_ssize_t size) noexcept nogil:
+    """What libmemcached and twemproxy call crc32."""
+    return (crc32(d, size) >> 16) & 0x7FFFu
+
+
+# XXH64 by Yann Collet, from doc/xxhash_spec.md, with the seed 0.
+
+cdef inline uint64_t xxh_round(uint64_t lane, uint64_t word) noexcept nogil:
+    return rotl64(lane + word * 0xC2B2AE3D27D4EB4Fu, 31) * 0x9E3779B185EBCA87u
+
+cdef inline uint64_t xxh_merge(uint64_t h, uint64_t lane) noexcept nogil:
+    return (h ^ xxh_round(0, lane)) * 0x9E3779B185EBCA87u + 0x85EBCA77C2B2AE63u
+
+cdef inline uint64_t xxh64(const uint8_t* d, Py_ssize_t size) noexcept nogil:
+    cdef uint64_t p1 = 0x9E3779B185EBCA87u, p2 = 0xC2B2AE3D27D4EB4Fu, p3 = 0x165667B19E3779F9u
+    cdef uint64_t p4 = 0x85EBCA77C2B2AE63u, p5 = 0x27D4EB2F165667C5u
+    cdef uint64_t h, a, b, c, e, length = <uint64_t>size
+    if size >= 32:
+        a = p1 + p2
+        b = p2
+        c = 0
+        e = 0 - p1
+        while size >= 32:
+            a = xxh_round(a, word64(d))
+            b = xxh_round(b, word64(d + 8))
+            c = xxh_round(c, word64(d + 16))
+            e = xxh_round(e, word64(d + 24))
+            d += 32
+            size -= 32
+        h = rotl64(a, 1) + rotl64(b, 7) + rotl64(c, 12) + rotl64(e, 18)
+        h = xxh_merge(xxh_merge(xxh_merge(xxh_merge(h, a), b), c), e)
+    else:
+        h = p5
+    h += length
+    while size >= 8:
+        h = rotl64(h ^ xxh_round(0, word64(d)), 27) * p1 + p4
+        d += 8
+        size -= 8
+    if size >= 4:
+        h = rotl64(h ^ (word32(d) * p1), 23) * p2 + p3
+        d += 4
+        size -= 4
+    while size > 0:
+        h = rotl64(h ^ (d[0] * p5), 11) * p1
+        d += 1
+        size -= 1
+    h = (h ^ (h >> 33)) * p2
+    h = (h ^ (h >> 29)) * p3
+    return h ^ (h >> 32)
 
 
 # HAProxy: src/hash.c (sdbm, djb2, wt6) and include/haproxy/tools.h (full_hash). wt6 is by Willy
@@ -71,6 +164,9 @@ cdef inline uint64_t haproxy_djb2_full(const uint8_t* d, Py_ssize_t size) noexce
 
 cdef inline uint64_t haproxy_wt6_full(const uint8_t* d, Py_ssize_t size) noexcept nogil:
     return haproxy_full(<uint32_t>haproxy_wt6(d, size))
+
+cdef inline uint64_t haproxy_crc32_full(const uint8_t* d, Py_ssize_t size) noexcept nogil:
+    return haproxy_full(<uint32_t>crc32(d, size))
 
 
 # libmemcached (libhashkit/*.cc) and twemproxy (src/hashkit/nc_*.c), which took them over.

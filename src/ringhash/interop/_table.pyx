@@ -21,9 +21,11 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr
 
 from ringhash.interop._hashes cimport (
-    cassandra_murmur3, envoy_murmur2, fnv1_32, fnv1_64, fnv1a_32, fnv1a_64, haproxy_djb2,
-    haproxy_djb2_full, haproxy_full, haproxy_sdbm, haproxy_sdbm_full, haproxy_wt6, haproxy_wt6_full,
+    cassandra_murmur3, crc32, crc32_15, crc32_word, envoy_murmur2, fill_crc_table, fnv1_32,
+    fnv1_64, fnv1a_32, fnv1a_64, haproxy_crc32_full, haproxy_djb2, haproxy_djb2_full,
+    haproxy_full, haproxy_sdbm, haproxy_sdbm_full, haproxy_wt6, haproxy_wt6_full,
     hash_function, hsieh, jenkins, kafka_fnv1a, kafka_murmur2, murmur, one_at_a_time, twemproxy_crc16,
+    xxh64,
 )
 
 import numpy as np
@@ -71,6 +73,7 @@ cdef Hash named(str name, hash_function function):
     return one
 
 
+fill_crc_table()
 COMPILED = {one.name: one for one in (
     named("sdbm", haproxy_sdbm), named("sdbm-avalanche", haproxy_sdbm_full),
     named("djb2", haproxy_djb2), named("djb2-avalanche", haproxy_djb2_full),
@@ -79,13 +82,28 @@ COMPILED = {one.name: one for one in (
     named("fnv1_32", fnv1_32), named("fnv1a_32", fnv1a_32), named("murmur", murmur),
     named("jenkins", jenkins), named("hsieh", hsieh), named("twemproxy-crc16", twemproxy_crc16),
     named("kafka-murmur2", kafka_murmur2), named("kafka-fnv1a", kafka_fnv1a),
-    named("envoy-murmur2", envoy_murmur2), named("cassandra-murmur3", cassandra_murmur3),
+    named("crc32", crc32), named("crc32-avalanche", haproxy_crc32_full), named("crc32-15", crc32_15),
+    named("xxh64", xxh64), named("envoy-murmur2", envoy_murmur2),
+    named("cassandra-murmur3", cassandra_murmur3),
 )}
 
 
 def avalanche(uint32_t value):
     """HAProxy's full_hash of one number."""
     return haproxy_full(value)
+
+
+def crc32_chain(uint32_t base, Py_ssize_t count):
+    """`count` numbers, as uint64: each the CRC-32 of the bytes of which `base` is the CRC-32, and behind
+    them the number before, from 0 on, as 4 bytes, little endian."""
+    out = np.empty(count, np.uint64)
+    cdef uint64_t[::1] target = out
+    cdef Py_ssize_t k
+    cdef uint32_t value = 0
+    for k in range(count):
+        value = ~crc32_word(~base, value)
+        target[k] = value
+    return out
 
 
 cdef class Keys:
@@ -220,9 +238,8 @@ cdef class Table(Keys):
     cdef int shift
     cdef void* memory
     cdef uint32_t* starts
-    cdef uint32_t* ends32
-    cdef uint64_t* ends64
-    cdef int32_t* owners
+    cdef uint64_t* ends        # a narrow space: the end << 32 | its owner, so that one line has both
+    cdef int32_t* owners       # a wide space
     cdef readonly Py_ssize_t memory_size
 
     def __dealloc__(self):
@@ -233,34 +250,30 @@ cdef class Table(Keys):
         -1 is nobody."""
         cdef Py_ssize_t k, count = ends.shape[0], bits, buckets
         cdef uint64_t last, bucket = 0
-        cdef char* free_memory
         if self.memory is not NULL:
             raise TypeError("a table is immutable")
         if count == 0 or owners.shape[0] != count or count >= 1 << 31:
             raise ValueError("a table needs an owner for each end")
         last = ends[count - 1]
-        bits = max(0, int(last).bit_length() - int(2 * count - 1).bit_length())
+        bits = max(0, int(last).bit_length() - int(count - 1).bit_length())
         if bits > 63:
             bits = 63
         buckets = (last >> bits) + 1
         self.wide = last >> 32 != 0
-        self.memory_size = (count * (8 if self.wide else 4) + count * 4 + (buckets + 1) * 4)
+        self.memory_size = count * (12 if self.wide else 8) + (buckets + 1) * 4
         self.memory = PyMem_RawMalloc(self.memory_size)
         if self.memory is NULL:
             raise MemoryError(f"no {self.memory_size} bytes for a table of {count} stretches")
-        free_memory = <char*>self.memory
-        self.ends64 = <uint64_t*>free_memory
-        self.ends32 = <uint32_t*>free_memory
-        free_memory += count * (8 if self.wide else 4)
-        self.owners = <int32_t*>free_memory
-        self.starts = <uint32_t*>(free_memory + count * 4)
+        self.ends = <uint64_t*>self.memory
+        self.owners = <int32_t*>(self.ends + count)
+        self.starts = <uint32_t*>(self.owners + count) if self.wide else <uint32_t*>self.owners
         self.shift = bits
         for k in range(count):
-            self.owners[k] = owners[k]
             if self.wide:
-                self.ends64[k] = ends[k]
+                self.ends[k] = ends[k]
+                self.owners[k] = owners[k]
             else:
-                self.ends32[k] = <uint32_t>ends[k]
+                self.ends[k] = (ends[k] << 32) | <uint32_t>owners[k]
             while bucket <= ends[k] >> bits:
                 self.starts[bucket] = <uint32_t>k
                 bucket += 1
@@ -271,25 +284,17 @@ cdef class Table(Keys):
     cdef inline int32_t find(self, uint64_t position) noexcept nogil:
         cdef uint64_t bucket = position >> self.shift
         cdef uint32_t low = self.starts[bucket], high = self.starts[bucket + 1], half
-        if self.wide:
-            while high - low > 8:
-                half = (low + high) >> 1
-                if self.ends64[half] < position:
-                    low = half + 1
-                else:
-                    high = half
-            while low < high and self.ends64[low] < position:
-                low += 1
-        else:
-            while high - low > 8:
-                half = (low + high) >> 1
-                if self.ends32[half] < position:
-                    low = half + 1
-                else:
-                    high = half
-            while low < high and self.ends32[low] < position:
-                low += 1
-        return self.owners[low]
+        # An end << 32 | owner is at least position << 32 just when the end is at least the position.
+        cdef uint64_t least = position if self.wide else position << 32
+        while high - low > 8:
+            half = (low + high) >> 1
+            if self.ends[half] < least:
+                low = half + 1
+            else:
+                high = half
+        while low < high and self.ends[low] < least:
+            low += 1
+        return self.owners[low] if self.wide else <int32_t>self.ends[low]
 
     cdef inline object owner_of(self, object key):
         cdef uint64_t position

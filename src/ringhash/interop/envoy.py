@@ -44,7 +44,6 @@ class EnvoyRing(Clockwise):
     Raises:
         DuplicateNodeError: A host is given twice.
         ValueError: A weight or a size is not one that Envoy takes.
-        ImportError: xxhash is not installed; the extra `interop` brings it.
 
     The key is the text that the hash policy takes, such as the value of a header. Several policies that
     apply are combined: use `combined`. Only healthy hosts are in the ring: leave the others out. Not
@@ -195,12 +194,13 @@ class EnvoyMaglev(Placement):
 
 
 def _maglev(hosts: list[tuple[str, int]], size: int) -> list[int]:
-    xxh64 = library("xxhash").xxh64_intdigest
+    xxh64 = hash_named("xxh64")
+    xxh64_seeded = library("xxhash").xxh64_intdigest
     total = float(sum(weight for _, weight in hosts))
     parts = [weight / total for _, weight in hosts]
     greatest = max(parts)
-    places = [xxh64(name.encode(), 0) % size for name, _ in hosts]
-    skips = [xxh64(name.encode(), 1) % (size - 1) + 1 for name, _ in hosts]
+    places = [xxh64(name.encode()) % size for name, _ in hosts]
+    skips = [xxh64_seeded(name.encode(), 1) % (size - 1) + 1 for name, _ in hosts]
     targets = [0.0] * len(hosts)
     table = [-1] * size
     left = size

@@ -1,32 +1,32 @@
-"""The hashes of the programs, by name: from a kept library where one has it, else compiled here.
+"""The hashes of the programs, by name: from a library where that is as fast, else compiled here.
 
 A name says what a key becomes in one program, so two rings agree on positions when they agree on the
-name. `xxhash` and `mmh3` come with the extra `interop` and are imported when they are first needed.
+name. `mmh3` comes with the extra `interop` and is imported when it is first needed.
 
-    name                where it is used                       source
-    crc32               nginx; HAProxy; twemproxy crc32a;      zlib
-                        librdkafka's consistent
-    crc32-15            libmemcached, twemproxy, nginx's       zlib, then bits 16 to 30
-                        plain hash
-    crc16               Redis Cluster: CRC-16/XMODEM           binascii.crc_hqx
-    md5                 ketama: the first word, little endian  hashlib
-    md5-128             uhashring: the first eight bytes       hashlib
-    murmur3             libmemcached, 32 bits                  mmh3
-    xxh64               Envoy                                  xxhash
-    the others          see _hashes.pxd                        compiled, each with its source
+    name        where it is used                                  from
+    md5         ketama: the first word, little endian             hashlib
+    md5-128     uhashring: the first eight bytes, big endian      hashlib
+    crc16       Redis Cluster: CRC-16/XMODEM                      binascii.crc_hqx
+    murmur3     libmemcached, 32 bits                             mmh3
+    crc32       nginx; HAProxy; twemproxy's crc32a; librdkafka    compiled, as zlib's
+    crc32-15    libmemcached's crc, twemproxy's crc32             compiled: bits 16 to 30 of it
+    xxh64       Envoy                                             compiled, as xxhash's
+    the others  see _hashes.pxd                                   compiled, each with its source
 """
 
 from __future__ import annotations
 
 import binascii
-import zlib
+import hashlib
+import importlib
 from collections.abc import Callable
-from hashlib import md5
+from functools import partial
 from types import ModuleType
+from typing import Any
 
-from ringhash.interop._table import COMPILED, avalanche
+from ringhash.interop._table import COMPILED
 
-__all__ = ["avalanche", "hash_named", "hash_names", "library"]
+__all__ = ["hash_named", "hash_names", "library", "md5"]
 
 HashFunction = Callable[[bytes], int]
 
@@ -34,11 +34,9 @@ HashFunction = Callable[[bytes], int]
 def library(name: str) -> ModuleType:
     """Return the hash library of that name, or say which extra brings it.
 
-    >>> library("zlib") is zlib
+    >>> library("binascii") is binascii
     True
     """
-    import importlib  # noqa: PLC0415
-
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -47,24 +45,28 @@ def library(name: str) -> ModuleType:
         ) from None
 
 
-def _crc32_15(data: bytes) -> int:
-    return zlib.crc32(data) >> 16 & 0x7FFF
-
-
-def _crc32_avalanche(data: bytes) -> int:
-    return avalanche(zlib.crc32(data))
-
-
 def _crc16(data: bytes) -> int:
     return binascii.crc_hqx(data, 0)
 
 
-def _md5(data: bytes) -> int:
-    return int.from_bytes(md5(data, usedforsecurity=False).digest()[:4], "little")
+def _plain_md5() -> Callable[[bytes], Any]:
+    """Python's own MD5, which is what hashlib falls back on: for short texts twice as fast as OpenSSL's."""
+    try:
+        function: Callable[[bytes], Any] = importlib.import_module("_md5").md5
+    except ImportError:
+        return partial(hashlib.md5, usedforsecurity=False)
+    return function
+
+
+md5 = _plain_md5()
+
+
+def _md5_32(data: bytes) -> int:
+    return int.from_bytes(md5(data).digest()[:4], "little")
 
 
 def _md5_64(data: bytes) -> int:
-    return int.from_bytes(md5(data, usedforsecurity=False).digest()[:8], "big")
+    return int.from_bytes(md5(data).digest()[:8])
 
 
 def _murmur3() -> HashFunction:
@@ -77,21 +79,13 @@ def _murmur3() -> HashFunction:
     return murmur3
 
 
-def _xxh64() -> HashFunction:
-    function: HashFunction = library("xxhash").xxh64_intdigest
-    return function
-
-
 _PLAIN: dict[str, HashFunction] = {
     **COMPILED,
-    "crc32": zlib.crc32,
-    "crc32-avalanche": _crc32_avalanche,
-    "crc32-15": _crc32_15,
     "crc16": _crc16,
-    "md5": _md5,
+    "md5": _md5_32,
     "md5-128": _md5_64,
 }
-_FROM_EXTRAS: dict[str, Callable[[], HashFunction]] = {"murmur3": _murmur3, "xxh64": _xxh64}
+_FROM_EXTRAS: dict[str, Callable[[], HashFunction]] = {"murmur3": _murmur3}
 
 
 def hash_names() -> list[str]:

@@ -7,12 +7,11 @@ is hashed for a point, the number of points, the hash of a key and the order of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import md5
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from ringhash.interop.hashes import hash_named
+from ringhash.interop.hashes import hash_named, md5
 from ringhash.interop.placement import (
     Array,
     Options,
@@ -191,7 +190,7 @@ def _md5_points(label: bytes, groups: int, flavour: str) -> Array:
     texts = [b"%b-%d" % (label, k) for k in range(groups)]
     if flavour != "libketama" and texts:
         _check_length(texts[-1])
-    digests = b"".join([md5(text, usedforsecurity=False).digest() for text in texts])
+    digests = b"".join([md5(text).digest() for text in texts])
     return np.frombuffer(digests, "<u4").astype(np.uint64)
 
 

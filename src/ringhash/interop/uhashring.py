@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from hashlib import md5
 from typing import ClassVar, Literal
 
 import numpy as np
 
+from ringhash.interop.hashes import md5
 from ringhash.interop.placement import (
     Clockwise,
     Options,
@@ -69,7 +69,7 @@ class UHashRing(Clockwise):
             total = sum(weights.values())
             counts = [each * len(weights) * weight // total for weight in weights.values()]
         digests = b"".join(
-            md5(b"%b-%d" % (name.encode(), i), usedforsecurity=False).digest()
+            md5(b"%b-%d" % (name.encode(), i)).digest()
             for name, count in zip(weights, counts, strict=True)
             for i in range(count)
         )

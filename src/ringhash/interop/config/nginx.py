@@ -34,7 +34,7 @@ def read_nginx(path: str, name: str | None) -> NginxRing:
         pass
     parsed = crossplane.parse(path, check_ctx=False, check_args=False, strict=False)
     for error in parsed["errors"]:
-        raise ConfigError(f"{error['file']}:{error['line'] or 1}: {error['error']}")
+        raise ConfigError(f"{error['file']}:{error['line'] or 1}: {error['error'].partition(' in ')[0]}")
     there = {
         block.directive["args"][0]: block
         for file in parsed["config"]
