@@ -9,7 +9,7 @@ BENCH_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-CORE := $(wildcard src/ringhash/*.pyx src/ringhash/*.pxd) setup.py pyproject.toml
+CORE := $(wildcard src/ringhash/*.pyx src/ringhash/*.pxd src/ringhash/interop/*.pyx src/ringhash/interop/*.pxd) setup.py pyproject.toml
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -25,7 +25,7 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.core: $(VENV)/.made $(CORE)
-	$(BIN)/python -m pip install --quiet --editable ".[cli,interop]" --group test
+	$(BIN)/python -m pip install --quiet --editable ".[cli,interop]" --group test --group frames
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.made pyproject.toml
@@ -85,7 +85,7 @@ asan: $(VENV)-asan/.made ## The core's tests under AddressSanitizer (needs libas
 # About fifty times slower: narrow it with PYTEST_ARGS.
 valgrind: $(VENV)/.core ## The core's tests under valgrind (needs valgrind)
 	PYTHONMALLOC=malloc valgrind --quiet --suppressions=.ci/valgrind.supp --error-exitcode=99 --leak-check=no \
-		$(BIN)/python -m pytest tests -m core -p no:cacheprovider $(PYTEST_ARGS)
+		$(BIN)/python -m pytest tests -m "core and not slow" --hypothesis-profile=few -p no:cacheprovider $(PYTEST_ARGS)
 
 clean: ## Take away all that was built or installed here
 	rm -rf .venv .venv-asan build dist wheelhouse src/*.egg-info src/ringhash/*.so

@@ -5,7 +5,8 @@
     |  3 | 17 | 17 | 90 | ...         |  0 |  2 |  5 |  0 | ...
     +----+----+----+----+----+--      +----+----+----+----+----+--
 
-The 2^32 positions are cut into `buckets` equal parts of 13 points on average. A bucket has a cell:
+The 2^32 positions are cut into `buckets` equal parts of 13 points on average (10 in small rings).
+A bucket has a cell:
 
     a position p:   p * buckets = bucket : 32 bits | rest : 16 bits | 16 bits not kept
     a cell:         16 rests (sorted, 2 bytes each) | 16 owners; 64 bytes, one cache line
@@ -14,12 +15,13 @@ A lookup counts the rests below its own, and that count is the place of its owne
 no loop, no branch to mispredict, one line loaded. Places behind the last point of a bucket hold the
 greatest rest and the owner of the next point, so that a key behind the last point is answered too.
 Two cases cannot be told from the cell alone and take a binary search: an equal rest (16 bits were
-dropped, about 1 key in 10,000), and a key behind 16 points of a bucket that has more (about 1 in
+dropped, about 1 key in 5,000), and a key behind 16 points of a bucket that has more (about 1 in
 25). `starts` has the index of the first point of every eighth bucket, so that this search looks at
 about 100 points.
 """
 from libc.stdint cimport int16_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+
+from ringhash._xxh3 cimport rare
 
 cdef extern from *:
     """
@@ -27,13 +29,11 @@ cdef extern from *:
     #include <emmintrin.h>
     #define RINGHASH_SSE2 1
     #endif
-    #if defined(_MSC_VER) && !defined(__clang__)
-    #include <intrin.h>
-    #define RINGHASH_RARE(x) (x)
-    #define RINGHASH_PREFETCH(p)
-    #else
-    #define RINGHASH_RARE(x) __builtin_expect(!!(x), 0)
+    #if defined(__GNUC__)
     #define RINGHASH_PREFETCH(p) __builtin_prefetch(p)
+    #else
+    #include <intrin.h>
+    #define RINGHASH_PREFETCH(p)
     #endif
 
     /* How many of the 16 sorted rests are below `rest`. */
@@ -43,7 +43,7 @@ cdef extern from *:
         __m128i low = _mm_cmplt_epi16(_mm_load_si128((const __m128i *)rests), key);
         __m128i high = _mm_cmplt_epi16(_mm_load_si128((const __m128i *)rests + 1), key);
         unsigned not_below = ~(unsigned)_mm_movemask_epi8(_mm_packs_epi16(low, high));
-    #if defined(_MSC_VER) && !defined(__clang__)
+    #if !defined(__GNUC__)
         unsigned long first;
         _BitScanForward(&first, not_below);
         return (unsigned)first;
@@ -58,15 +58,15 @@ cdef extern from *:
     }
     """
     unsigned int count_below "ringhash_count_below"(const int16_t*, int16_t) noexcept nogil
-    bint rare "RINGHASH_RARE"(bint) noexcept nogil
     void prefetch "RINGHASH_PREFETCH"(const void*) noexcept nogil
 
 cdef enum:
-    LOAD = 13            # points a bucket when the cells are made anew
-    LEAST_LOAD = 11      # a changed ring keeps its buckets while their load is between these two
-    MOST_LOAD = 14
+    SMALL = 8192         # a ring of fewer points affords emptier buckets: fewer keys need a search
+    SMALL_LOAD = 10      # points a bucket when the cells are made anew
+    LOAD = 13
     CELL_POINTS = 16
     RESTS_SIZE = 32      # bytes of the 16 rests, before the owners of a cell
+    LAST_REST = 0x7FFF   # the greatest: only a place behind the last point has it at the end
     BUCKETS_A_START = 8
     NARROW_NODES = 65536
 
@@ -77,8 +77,10 @@ cdef struct Points:
     bint wide
     uint64_t buckets      # at least 1
     uint8_t* cells
-    size_t cell_size      # 64, or 96 when wide
     uint32_t* starts
+
+cdef inline size_t cell_size(bint wide) noexcept nogil:
+    return 96 if wide else 64
 
 cdef inline uint32_t owner_at(const Points* at, Py_ssize_t i) noexcept nogil:
     if at.wide:
@@ -98,6 +100,14 @@ cdef inline uint64_t bucket_of(const Points* at, uint32_t position) noexcept nog
 cdef inline int16_t rest_of(const Points* at, uint32_t position) noexcept nogil:
     """The 16 bits after the bucket, shifted to be compared as a signed number."""
     return <int16_t>(<uint16_t>((position * at.buckets) >> 16) ^ 0x8000u)
+
+cdef inline uint64_t buckets_for(Py_ssize_t points, uint64_t kept) noexcept nogil:
+    """How many buckets a ring of so many points has; a changed one keeps its `kept` (0: none) while
+    their load stays near what it should be, so that most cells stay as they are."""
+    cdef uint64_t load = SMALL_LOAD if points < SMALL else LOAD
+    if kept and kept * (load - 2) <= <uint64_t>points <= kept * (load + 1):
+        return kept
+    return max(<uint64_t>1, (<uint64_t>points + load - 1) // load)
 
 cdef inline Py_ssize_t starts_size(uint64_t buckets) noexcept nogil:
     return <Py_ssize_t>((buckets + BUCKETS_A_START - 1) // BUCKETS_A_START) + 1
@@ -130,26 +140,70 @@ cdef inline uint32_t owner_from(const Points* at, Py_ssize_t i) noexcept nogil:
     """The owner of the first point from index `i` on, round the ring."""
     return owner_at(at, i if i < at.size else 0)
 
-cdef inline uint32_t find(const Points* at, uint32_t position) noexcept nogil:
+cdef inline uint32_t find_in(const Points* at, uint32_t position, bint wide) noexcept nogil:
     """The index of the node that owns `position`. The ring must not be empty."""
     cdef uint64_t scaled = position * at.buckets
-    cdef const uint8_t* cell = at.cells + (scaled >> 32) * at.cell_size
+    cdef const uint8_t* cell = at.cells + (scaled >> 32) * cell_size(wide)
     cdef const int16_t* rests = <const int16_t*>cell
     cdef int16_t rest = <int16_t>(<uint16_t>(scaled >> 16) ^ 0x8000u)
     cdef unsigned int place = count_below(rests, rest)
     # With place 16 this reads the first owner: a wrong answer, not a wrong address.
     if rare(place == CELL_POINTS or rests[place] == rest):
         return owner_from(at, lower_bound(at, position))
-    if at.wide:
+    if wide:
         return (<const uint32_t*>(cell + RESTS_SIZE))[place]
     return (<const uint16_t*>(cell + RESTS_SIZE))[place]
 
+cdef inline uint32_t find(const Points* at, uint32_t position) noexcept nogil:
+    return find_in(at, position, at.wide)
+
+cdef inline bint is_whole(const int16_t* rests) noexcept nogil:
+    """Whether the cell has all points of its bucket; the owners of its places are then, in order
+    and with repetitions, the owners up to the next bucket's first point."""
+    return rests[CELL_POINTS - 1] == LAST_REST
+
+cdef inline void nearest(const Points* at, uint32_t position, Py_ssize_t wanted,
+                         uint32_t* found) noexcept nogil:
+    """Write the first `wanted` distinct owners from `position` on; there are that many nodes."""
+    cdef uint64_t bucket = bucket_of(at, position)
+    cdef const uint8_t* cell = at.cells + bucket * cell_size(at.wide)
+    cdef int16_t rest = rest_of(at, position)
+    cdef Py_ssize_t place = count_below(<const int16_t*>cell, rest), count = 0, i
+    cdef uint32_t owner
+    if place < CELL_POINTS and (<const int16_t*>cell)[place] != rest:
+        while is_whole(<const int16_t*>cell):
+            while place < CELL_POINTS:
+                if at.wide:
+                    owner = (<const uint32_t*>(cell + RESTS_SIZE))[place]
+                else:
+                    owner = (<const uint16_t*>(cell + RESTS_SIZE))[place]
+                count += add_distinct(found, count, owner)
+                if count == wanted:
+                    return
+                place += 1
+            place = 0
+            bucket = bucket + 1 if bucket + 1 < at.buckets else 0
+            cell = at.cells + bucket * cell_size(at.wide)
+    i = lower_bound(at, position)
+    count = 0
+    while count < wanted:
+        count += add_distinct(found, count, owner_from(at, i))
+        i = i + 1 if i < at.size else 1
+
+cdef inline bint add_distinct(uint32_t* found, Py_ssize_t count, uint32_t owner) noexcept nogil:
+    cdef Py_ssize_t k
+    for k in range(count):
+        if found[k] == owner:
+            return False
+    found[count] = owner
+    return True
+
 cdef inline void prefetch_cell(const Points* at, uint32_t position) noexcept nogil:
-    prefetch(at.cells + ((position * at.buckets) >> 32) * at.cell_size)
+    prefetch(at.cells + ((position * at.buckets) >> 32) * cell_size(at.wide))
 
 cdef inline Py_ssize_t fill_cell(Points* at, uint64_t bucket, Py_ssize_t i) noexcept nogil:
     """Write the cell of `bucket`, whose first point is `i`; return the next bucket's first."""
-    cdef uint8_t* cell = at.cells + bucket * at.cell_size
+    cdef uint8_t* cell = at.cells + bucket * cell_size(at.wide)
     cdef int16_t* rests = <int16_t*>cell
     cdef uint8_t* owners = cell + RESTS_SIZE
     cdef int place = 0
@@ -159,11 +213,13 @@ cdef inline Py_ssize_t fill_cell(Points* at, uint64_t bucket, Py_ssize_t i) noex
             rests[place] = rest_of(at, at.positions[i])
             set_owner(owners, at.wide, place, owner_at(at, i))
             place += 1
+        elif rests[CELL_POINTS - 1] == LAST_REST:
+            rests[CELL_POINTS - 1] = LAST_REST - 1  # more points follow: see `is_whole`
         i += 1
     if place < CELL_POINTS:
         after = owner_from(at, i)
         while place < CELL_POINTS:
-            rests[place] = 0x7FFF
+            rests[place] = LAST_REST
             set_owner(owners, at.wide, place, after)
             place += 1
     return i

@@ -18,28 +18,33 @@ a call. Everything else goes through `slow_position`.
 """
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES, PyBuffer_FillInfo, PyBuffer_Release,
+    PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release,
     PyObject_GetBuffer,
 )
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_GET_SIZE
-from cpython.list cimport PyList_New, PyList_SET_ITEM
-from cpython.long cimport PyLong_AsUnsignedLongLong, PyLong_Check, PyLong_CheckExact
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.list cimport PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
+from cpython.long cimport PyLong_AsUnsignedLongLong, PyLong_Check
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from cpython.unicode cimport PyUnicode_Check, PyUnicode_CheckExact, PyUnicode_Compare
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memchr
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
+from cpython.unicode cimport PyUnicode_Check, PyUnicode_Compare
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
 
 from ringhash._cells cimport (
-    LEAST_LOAD, LOAD, MOST_LOAD, NARROW_NODES, RESTS_SIZE, CELL_POINTS, Points, fill_cells, find,
-    lower_bound, owner_from, prefetch_cell, rare, starts_size,
+    NARROW_NODES, Points, buckets_for, cell_size, fill_cells, find, find_in,
+    lower_bound, nearest, owner_from, prefetch, prefetch_cell, starts_size,
 )
 from ringhash._merge cimport (
     GONE, NO_NODE, Arc, Span, changed_arcs, hash_points, merge, patch_cells, place_keys, sort_keys,
 )
-from ringhash._xxh3 cimport xxh3_64 as hash_bytes, xxh3_word
+from ringhash._columns cimport (
+    BLOCK, OTHER, PADDED, SIGNED, UNSIGNED, Array, Column, Schema, Stream, Texts, add_text, bind,
+    describe, first_null, hash_texts, position_of_bytes as hash_position, read_column,
+)
+from ringhash._xxh3 cimport rare, xxh3_64 as hash_bytes, xxh3_word
 
 import sys
 
@@ -48,10 +53,18 @@ import numpy as np
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
     const char* PyUnicode_AsUTF8AndSize(object, Py_ssize_t*) except NULL
-    bint PyUnicode_IS_COMPACT_ASCII(object)
-    void* PyUnicode_DATA(object)
-    Py_ssize_t PyUnicode_GET_LENGTH(object)
     bint PyBool_Check(object)
+    Py_ssize_t clipped_size "PyNumber_AsSsize_t"(object, PyObject*) except? -1
+    # On borrowed references: a key of a batch is read without touching its reference count.
+    bint is_str "PyUnicode_CheckExact"(PyObject*)
+    bint is_ascii "PyUnicode_IS_COMPACT_ASCII"(PyObject*)
+    void* str_data "PyUnicode_DATA"(PyObject*)
+    Py_ssize_t str_size "PyUnicode_GET_LENGTH"(PyObject*)
+    bint is_bytes "PyBytes_CheckExact"(PyObject*)
+    char* bytes_data "PyBytes_AS_STRING"(PyObject*)
+    Py_ssize_t bytes_size "PyBytes_GET_SIZE"(PyObject*)
+    bint is_int "PyLong_CheckExact"(PyObject*)
+    long long int_value "PyLong_AsLongLongAndOverflow"(PyObject*, int*) except? -1
     ctypedef struct PyTypeObject:
         pass
     ctypedef struct PyMethodDef:
@@ -61,9 +74,39 @@ cdef extern from "Python.h":
     object PyDescr_NewMethod(PyTypeObject*, PyMethodDef*)
 
 cdef enum:
-    BLOCK = 256        # keys of a batch that are hashed before their owners are looked up
-    AHEAD = 8          # cells asked of the memory before they are needed
+    FAR_POINTS = 50000  # from here on the cells of a block are asked of the memory beforehand
+    LARGE = 4194304    # bytes from which on a table asks for large pages
     FEW = 16           # owners that are told apart by comparing them with each other
+
+cdef extern from *:
+    """
+    #ifdef Py_GIL_DISABLED
+    #define RINGHASH_HAS_GIL 0
+    #else
+    #define RINGHASH_HAS_GIL 1
+    #endif
+    #if defined(__linux__)
+    #include <sys/mman.h>
+    #endif
+    /* Ask for large pages: a lookup in a big ring misses the cache of page addresses otherwise. */
+    static void ringhash_large_pages(void *memory, size_t size) {
+    #if defined(__linux__) && defined(MADV_HUGEPAGE)
+        const size_t page = (size_t)1 << 21;
+        uintptr_t begin = ((uintptr_t)memory + page - 1) & ~(uintptr_t)(page - 1);
+        uintptr_t end = ((uintptr_t)memory + size) & ~(uintptr_t)(page - 1);
+        if (begin < end) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+    #else
+        (void)memory;
+        (void)size;
+    #endif
+    }
+    #define ringhash_tuple_items(items) (((PyTupleObject *)(items))->ob_item)
+    #define ringhash_list_items(items) (((PyListObject *)(items))->ob_item)
+    """
+    bint HAS_GIL "RINGHASH_HAS_GIL"
+    PyObject** tuple_items "ringhash_tuple_items"(tuple)
+    PyObject** list_items "ringhash_list_items"(list)
+    void large_pages "ringhash_large_pages"(void*, size_t)
 
 MAX_POINTS = 2**27
 
@@ -71,21 +114,6 @@ cdef object Integer = np.integer
 
 
 # --- keys -------------------------------------------------------------------------------------
-
-cdef inline bint find_tag(const uint8_t** data, Py_ssize_t* size) noexcept nogil:
-    """Narrow the bytes to what stands between the first '{' and the first '}' after it."""
-    cdef const uint8_t* opening = <const uint8_t*>memchr(data[0], c'{', size[0])
-    cdef const uint8_t* closing
-    if opening is NULL:
-        return False
-    opening += 1
-    closing = <const uint8_t*>memchr(opening, c'}', size[0] - (opening - data[0]))
-    if closing is NULL or closing == opening:
-        return False
-    data[0] = opening
-    size[0] = closing - opening
-    return True
-
 
 cdef class KeySpace:
     """How a key becomes a position: the seed and whether hash tags count."""
@@ -101,30 +129,26 @@ cdef class KeySpace:
         self.seed = seed
         self.hash_tags = hash_tags
 
-    cdef inline uint32_t position_of_bytes(self, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-        if self.hash_tags:
-            find_tag(&data, &size)
-        return <uint32_t>(hash_bytes(data, size, self.seed) >> 32)
+    cdef inline uint32_t position_of_bytes(self, const void* data, Py_ssize_t size) noexcept nogil:
+        return hash_position(<const uint8_t*>data, size, self.seed, self.hash_tags)
 
     cdef inline uint32_t position_of_word(self, uint64_t word) noexcept nogil:
         return <uint32_t>(xxh3_word(word, self.seed) >> 32)
 
-    cdef inline int64_t position_of(self, object key) except -1:
-        """The position of a key of any kind."""
+    cdef inline int64_t position_of(self, PyObject* key) except -1:
+        """The position of a key of any kind; `key` is borrowed."""
         cdef long long number
         cdef int overflow
-        if PyUnicode_CheckExact(key):
-            if PyUnicode_IS_COMPACT_ASCII(key):
-                return self.position_of_bytes(<const uint8_t*>PyUnicode_DATA(key),
-                                              PyUnicode_GET_LENGTH(key))
-        elif PyBytes_CheckExact(key):
-            return self.position_of_bytes(<const uint8_t*>PyBytes_AS_STRING(key),
-                                          PyBytes_GET_SIZE(key))
-        elif PyLong_CheckExact(key):
-            number = PyLong_AsLongLongAndOverflow(key, &overflow)
+        if is_str(key):
+            if is_ascii(key):
+                return self.position_of_bytes(str_data(key), str_size(key))
+        elif is_bytes(key):
+            return self.position_of_bytes(bytes_data(key), bytes_size(key))
+        elif is_int(key):
+            number = int_value(key, &overflow)
             if overflow == 0:
                 return self.position_of_word(<uint64_t>number)
-        return self.slow_position(key)
+        return self.slow_position(<object>key)
 
     cdef int64_t slow_position(self, object key) except -1:
         cdef const char* text
@@ -134,17 +158,16 @@ cdef class KeySpace:
         cdef object kind
         if PyUnicode_Check(key):
             text = PyUnicode_AsUTF8AndSize(key, &size)
-            return self.position_of_bytes(<const uint8_t*>text, size)
+            return self.position_of_bytes(text, size)
         if PyBytes_Check(key):
-            return self.position_of_bytes(<const uint8_t*>PyBytes_AS_STRING(key),
-                                          PyBytes_GET_SIZE(key))
+            return self.position_of_bytes(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
         if PyLong_Check(key) and not PyBool_Check(key):
             return self.position_of_word(word_of(key))
         if isinstance(key, (bytearray, memoryview)):
             if isinstance(key, memoryview) and not key.c_contiguous:
                 key = key.tobytes()
             PyObject_GetBuffer(key, &view, PyBUF_SIMPLE)
-            position = self.position_of_bytes(<const uint8_t*>view.buf, view.len)
+            position = self.position_of_bytes(view.buf, view.len)
             PyBuffer_Release(&view)
             return position
         kind = type(key)
@@ -153,6 +176,8 @@ cdef class KeySpace:
         uuid = sys.modules.get("uuid")  # a UUID exists only where its module was imported
         if uuid is not None and isinstance(key, uuid.UUID):
             key = key.bytes
+            if not isinstance(key, bytes):
+                raise TypeError(f"the bytes of a UUID must be bytes, not {type(key).__name__}")
             return <uint32_t>(hash_bytes(<const uint8_t*>PyBytes_AS_STRING(key),
                                          PyBytes_GET_SIZE(key), self.seed) >> 32)
         raise TypeError("a key must be str, bytes, bytearray, memoryview, int or uuid.UUID, not "
@@ -171,11 +196,11 @@ Args and errors as for `owner`.
 >>> Ring(["gw-1"]).position("user:7")
 6795815
 """
-        return self.position_of(key)
+        return self.position_of(<PyObject*>key)
 
-    def _positions(self, keys):
-        """Positions of many keys, as uint32; `keys` as in `Table._indexes`."""
-        cdef _Batch batch = _Batch(keys)
+    def _positions(self, Batch batch not None):
+        """Positions of many keys, as uint32."""
+        batch.rewind()
         out = np.empty(batch.size, np.uint32)
         cdef uint32_t[::1] target = out
         cdef Py_ssize_t done = 0, count
@@ -198,76 +223,210 @@ cdef uint64_t word_of(object number) except? 0xFFFFFFFFFFFFFFFF:
                         f"not a number of {number.bit_length()} bits")
 
 
-cdef class _Batch:
-    """Many keys to be read block by block: a tuple of objects, or an array read in place.
+@cython.final
+cdef class Batch:
+    """Many keys to be read block by block, in order: a list or tuple of objects, or columns.
 
-    A one-dimensional array of a native integer type, or of fixed-width bytes, is read through the
-    buffer protocol, whatever its stride.
+    A one-dimensional numpy array of a native integer type or of fixed-width bytes is one column,
+    whatever its stride; an object with the Arrow PyCapsule interface is one for each of its arrays.
     """
 
     cdef Py_ssize_t size
-    cdef tuple keys
+    cdef list in_list          # one of these two, or columns
+    cdef tuple in_tuple
     cdef Py_buffer view
-    cdef bint is_array
-    cdef bint is_bytes
-    cdef bint is_signed
+    cdef bint has_view
+    cdef object capsules       # keep what columns point to alive, as do the arrays of a stream
+    cdef Array* arrays
+    cdef Py_ssize_t array_count
+    cdef Column* columns
+    cdef Py_ssize_t column_count
+    cdef Py_ssize_t column     # the place where the next block begins
+    cdef Py_ssize_t row
 
     def __cinit__(self, keys):
         if isinstance(keys, (tuple, list)):
-            self.keys = tuple(keys)
-            self.size = len(self.keys)
-            return
-        PyObject_GetBuffer(keys, &self.view, PyBUF_FORMAT | PyBUF_STRIDES)
-        self.is_array = True
-        self.size = self.view.shape[0]
-        self.is_bytes = keys.dtype.kind == "S"
-        self.is_signed = keys.dtype.kind == "i"
+            if isinstance(keys, list) and HAS_GIL:
+                self.in_list = keys
+                self.size = len(keys)
+            else:
+                self.in_tuple = tuple(keys)  # which no other thread can change
+                self.size = len(self.in_tuple)
+        elif hasattr(keys, "__arrow_c_stream__"):
+            self.add_stream(keys)
+        elif hasattr(keys, "__arrow_c_array__"):
+            self.add_arrow(keys)
+        else:
+            self.add_numpy(keys)
+
+    def __len__(self):
+        return self.size
 
     def __dealloc__(self):
-        if self.is_array:
+        cdef Py_ssize_t k
+        if self.has_view:
             PyBuffer_Release(&self.view)
+        for k in range(self.array_count):
+            if self.arrays[k].release is not NULL:
+                self.arrays[k].release(&self.arrays[k])
+        free(self.arrays)
+        free(self.columns)
+
+    cdef int add_numpy(self, object keys) except -1:
+        cdef Column* column
+        PyObject_GetBuffer(keys, &self.view, PyBUF_FORMAT | PyBUF_STRIDES)
+        self.has_view = True
+        if self.view.ndim != 1:
+            raise ValueError(f"a column has one dimension, not {self.view.ndim}")
+        self.reserve_columns(1)
+        column = &self.columns[0]
+        column.kind = {"i": SIGNED, "u": UNSIGNED, "S": PADDED}[keys.dtype.kind]
+        column.items = <const uint8_t*>self.view.buf
+        column.size = self.view.shape[0]
+        column.stride = self.view.strides[0]
+        column.width = self.view.itemsize
+        self.add_column()
+        return 0
+
+    cdef int add_arrow(self, object keys) except -1:
+        cdef Schema* schema
+        schema_capsule, array_capsule = self.capsules = keys.__arrow_c_array__()
+        schema = <Schema*>PyCapsule_GetPointer(schema_capsule, "arrow_schema")
+        self.reserve_columns(1)
+        self.describe_column(schema)
+        self.bind_column(<Array*>PyCapsule_GetPointer(array_capsule, "arrow_array"))
+        return 0
+
+    cdef int add_stream(self, object keys) except -1:
+        cdef Stream* stream
+        cdef Schema schema
+        cdef Array* arrays
+        self.capsules = keys.__arrow_c_stream__()
+        stream = <Stream*>PyCapsule_GetPointer(self.capsules, "arrow_array_stream")
+        if stream.get_schema(stream, &schema):
+            raise stream_error(stream)
+        try:
+            while True:
+                arrays = <Array*>realloc(self.arrays, (self.array_count + 1) * sizeof(Array))
+                if arrays is NULL:
+                    raise MemoryError("no memory to read an Arrow stream")
+                self.arrays = arrays
+                arrays[self.array_count].release = NULL
+                if stream.get_next(stream, &arrays[self.array_count]):
+                    raise stream_error(stream)
+                if arrays[self.array_count].release is NULL:
+                    break
+                self.array_count += 1
+                self.reserve_columns(self.array_count)
+                self.describe_column(&schema)
+                self.bind_column(&arrays[self.array_count - 1])
+            if not self.array_count:
+                self.reserve_columns(1)
+                self.describe_column(&schema)
+        finally:
+            schema.release(&schema)
+        return 0
+
+    cdef int reserve_columns(self, Py_ssize_t count) except -1:
+        cdef Column* columns = <Column*>realloc(self.columns, count * sizeof(Column))
+        if columns is NULL:
+            raise MemoryError("no memory for columns of keys")
+        self.columns = columns
+        return 0
+
+    cdef int describe_column(self, Schema* schema) except -1:
+        describe(schema, &self.columns[self.column_count])
+        if self.columns[self.column_count].kind == OTHER:
+            raise UnreadableColumnError(schema.format.decode())
+        return 0
+
+    cdef int bind_column(self, Array* array) except -1:
+        cdef Py_ssize_t null = first_null(array)
+        if null < array.length:
+            raise TypeError(f"a key must not be null, and key {self.size + null} is")
+        bind(array, &self.columns[self.column_count])
+        self.add_column()
+        return 0
+
+    cdef void add_column(self) noexcept:
+        self.size += self.columns[self.column_count].size
+        self.column_count += 1
+
+    cdef void rewind(self) noexcept:
+        self.column = self.row = 0
+
+    cdef inline bint is_columns(self) noexcept nogil:
+        return self.columns is not NULL
 
     cdef int read(self, KeySpace space, Py_ssize_t begin, Py_ssize_t count,
                   uint32_t* positions) except -1:
-        cdef Py_ssize_t k
-        if self.is_array:
+        """Write the positions of the next `count` keys, which begin at `begin`."""
+        if self.is_columns():
             with nogil:
-                self.read_array(space, begin, count, positions)
-            return 0
-        for k in range(count):
-            try:
-                positions[k] = <uint32_t>space.position_of(
-                    <object>PyTuple_GET_ITEM(self.keys, begin + k))
-            except (TypeError, ValueError, OverflowError) as error:
-                error.add_note(f"This was key {begin + k} of {self.size}.")
-                raise
+                self.read_columns(space, count, positions)
+        else:
+            self.read_objects(space, begin, count, positions)
         return 0
 
-    cdef void read_array(self, KeySpace space, Py_ssize_t begin, Py_ssize_t count,
-                         uint32_t* positions) noexcept nogil:
-        cdef Py_ssize_t k, size, stride = self.view.strides[0]
-        cdef const uint8_t* item = <const uint8_t*>self.view.buf + begin * stride
-        cdef uint64_t word
-        for k in range(count):
-            if self.is_bytes:
-                size = self.view.itemsize
-                while size and item[size - 1] == 0:  # as numpy does when it hands out an item
-                    size -= 1
-                positions[k] = space.position_of_bytes(item, size)
-            else:
-                if self.view.itemsize == 8:
-                    word = (<const uint64_t*>item)[0]
-                elif self.view.itemsize == 4:
-                    word = (<uint64_t>(<const int32_t*>item)[0] if self.is_signed
-                            else (<const uint32_t*>item)[0])
-                elif self.view.itemsize == 2:
-                    word = (<uint64_t>(<const int16_t*>item)[0] if self.is_signed
-                            else (<const uint16_t*>item)[0])
+    cdef void read_columns(self, KeySpace space, Py_ssize_t count,
+                           uint32_t* positions) noexcept nogil:
+        cdef Column* column
+        cdef Py_ssize_t part
+        while count:
+            column = &self.columns[self.column]
+            part = min(count, column.size - self.row)
+            read_column(column, self.row, part, space.seed, space.hash_tags, positions)
+            positions += part
+            count -= part
+            self.row += part
+            if self.row == column.size:
+                self.column += 1
+                self.row = 0
+
+    cdef inline PyObject** items(self, Py_ssize_t begin, Py_ssize_t count) except NULL:
+        """Borrowed keys; they are good until Python code runs."""
+        if self.in_list is None:
+            return tuple_items(self.in_tuple) + begin
+        if begin + count > PyList_GET_SIZE(self.in_list):
+            raise RuntimeError("the list of keys became shorter while it was read")
+        return list_items(self.in_list) + begin
+
+    cdef int read_objects(self, KeySpace space, Py_ssize_t begin, Py_ssize_t count,
+                          uint32_t* positions) except -1:
+        cdef Py_ssize_t k = 0
+        cdef PyObject** keys = self.items(begin, count)
+        cdef PyObject* key
+        cdef Texts texts
+        texts.short_count = texts.long_count = 0
+        try:
+            for k in range(count):
+                key = keys[k]
+                if k + 12 < count:
+                    prefetch(keys[k + 12])
+                    prefetch(<char*>keys[k + 12] + 64)
+                if is_str(key) and is_ascii(key):
+                    add_text(&texts, k, str_data(key), str_size(key))
+                elif is_bytes(key):
+                    add_text(&texts, k, bytes_data(key), bytes_size(key))
                 else:
-                    word = (<uint64_t>(<const int8_t*>item)[0] if self.is_signed
-                            else item[0])
-                positions[k] = space.position_of_word(word)
-            item += stride
+                    hash_texts(&texts, space.seed, space.hash_tags, positions)
+                    positions[k] = <uint32_t>space.position_of(key)
+                    keys = self.items(begin, count)
+        except (TypeError, ValueError, OverflowError) as error:
+            error.add_note(f"This was key {begin + k} of {self.size}.")
+            raise
+        hash_texts(&texts, space.seed, space.hash_tags, positions)
+        return 0
+
+
+class UnreadableColumnError(Exception):
+    """An Arrow column is of a type that is not read in place; its argument is the format."""
+
+
+cdef object stream_error(Stream* stream):
+    cdef const char* reason = stream.get_last_error(stream)
+    return OSError("the Arrow stream failed"
+                   + (f": {reason.decode(errors='replace')}" if reason is not NULL else ""))
 
 
 # --- the ring ---------------------------------------------------------------------------------
@@ -281,7 +440,20 @@ cdef class _Exported:
     cdef Py_ssize_t size
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        PyBuffer_FillInfo(view, self, self.data, self.size, True, flags)
+        if flags & PyBUF_WRITABLE:
+            raise BufferError("the arrays of a ring are read-only")
+        # Not by PyBuffer_FillInfo: it would lose the None that Cython has put into view.obj.
+        view.obj = self
+        view.buf = self.data
+        view.len = self.size
+        view.itemsize = 1
+        view.readonly = True
+        view.format = NULL
+        view.ndim = 1
+        view.shape = &view.len if flags & PyBUF_ND else NULL
+        view.strides = &view.itemsize if flags & PyBUF_STRIDES == PyBUF_STRIDES else NULL
+        view.suboffsets = NULL
+        view.internal = NULL
 
 
 cdef class Table(KeySpace):
@@ -292,6 +464,7 @@ cdef class Table(KeySpace):
     """
 
     cdef readonly tuple names
+    cdef PyObject** name_of    # the items of `names`
     cdef Points at
     cdef uint32_t* counts      # points of each node
     cdef void* memory
@@ -306,12 +479,15 @@ cdef class Table(KeySpace):
         if base is not None and (base.seed != seed):
             raise ValueError("a table is merged from one of the same seed")
         for node in range(nodes):
-            total += <uint32_t>numbers[node]
+            if not 1 <= numbers[node] <= MAX_POINTS:
+                raise ValueError(f"a node has at least 1 point, not {numbers[node]}")
+            total += <Py_ssize_t>numbers[node]
         if total > MAX_POINTS:
             raise ValueError(f"a ring has at most {MAX_POINTS} points, not {total}")
         self.seed = seed
         self.hash_tags = hash_tags
         self.names = names
+        self.name_of = tuple_items(names)
         self.allocate(total, nodes, base)
         for node in range(nodes):
             self.counts[node] = numbers[node]
@@ -332,14 +508,9 @@ cdef class Table(KeySpace):
         at.size = points
         at.wide = nodes >= NARROW_NODES
         width = 4 if at.wide else 2
-        at.cell_size = RESTS_SIZE + CELL_POINTS * width
-        if base is not None and (base.at.buckets * LEAST_LOAD <= <uint64_t>points
-                                 <= base.at.buckets * MOST_LOAD):
-            at.buckets = base.at.buckets
-        else:
-            at.buckets = max(1, (points + LOAD - 1) // LOAD)
+        at.buckets = buckets_for(points, base.at.buckets if base is not None else 0)
         cells = 0
-        starts = cells + at.buckets * at.cell_size
+        starts = cells + at.buckets * cell_size(at.wide)
         counts = starts + starts_size(at.buckets) * sizeof(uint32_t)
         owners = counts + nodes * sizeof(uint32_t)
         size = owners + points * width + points * sizeof(uint32_t) + 64 + 3
@@ -347,6 +518,8 @@ cdef class Table(KeySpace):
         if self.memory is NULL:
             raise MemoryError(f"no {size} bytes for a ring of {points} points")
         self.memory_size = size
+        if size >= LARGE:
+            large_pages(self.memory, size)
         cells = (-<size_t>self.memory) & 63
         at.cells = <uint8_t*>self.memory + cells
         at.starts = <uint32_t*>(at.cells + starts)
@@ -357,8 +530,9 @@ cdef class Table(KeySpace):
 
     cdef int build(self) except -1:
         cdef Py_ssize_t node, nodes = len(self.names)
-        cdef bint enough = True
-        cdef uint64_t* keys = <uint64_t*>malloc((self.at.size + 1) * sizeof(uint64_t))
+        cdef bint enough
+        # The keys, and as much room to sort them.
+        cdef uint64_t* keys = <uint64_t*>malloc((2 * self.at.size + 1) * sizeof(uint64_t))
         cdef Span* spans = <Span*>malloc((nodes + 1) * sizeof(Span))
         try:
             if keys is NULL or spans is NULL:
@@ -366,10 +540,9 @@ cdef class Table(KeySpace):
             for node in range(nodes):
                 self.set_span(&spans[node], node, 0, self.counts[node])
             with nogil:
-                enough = (hash_points(spans, nodes, self.seed, keys)
-                          and sort_keys(keys, self.at.size))
+                enough = hash_points(spans, nodes, self.seed, keys)
                 if enough:
-                    place_keys(&self.at, keys)
+                    place_keys(&self.at, sort_keys(keys, keys + self.at.size, self.at.size))
             if not enough:
                 raise MemoryError("no memory to build a ring")
         finally:
@@ -388,11 +561,11 @@ cdef class Table(KeySpace):
         cdef _Change change = _Change(base, self)
         cdef bint renamed = change.renamed
         with nogil:
-            merge(&base.at, renamed, change.new_index, change.drops, change.drop_count,
-                  change.adds, change.add_count, &self.at)
+            merge(&base.at, renamed, change.new_index, change.drops.sorted, change.drops.count,
+                  change.adds.sorted, change.adds.count, &self.at)
             if self.at.buckets == base.at.buckets and self.at.wide == base.at.wide and base.at.size:
-                patch_cells(&base.at, renamed, change.new_index, change.drops, change.drop_count,
-                            change.adds, change.add_count, &self.at)
+                patch_cells(&base.at, renamed, change.new_index, change.drops.sorted, change.drops.count,
+                            change.adds.sorted, change.adds.count, &self.at)
             else:
                 fill_cells(&self.at)
         return 0
@@ -400,10 +573,10 @@ cdef class Table(KeySpace):
     # One key. `owner` and `ring[key]` are the hot path.
 
     cdef inline object owner_of(self, object key):
-        cdef uint32_t position = <uint32_t>self.position_of(key)
+        cdef uint32_t position = <uint32_t>self.position_of(<PyObject*>key)
         if rare(self.at.size == 0):
             self._fail_empty()
-        return <object>PyTuple_GET_ITEM(self.names, find(&self.at, position))
+        return <object>self.name_of[find(&self.at, position)]
 
     def owner(self, key):
         """owner($self, key, /)
@@ -466,33 +639,26 @@ True
         return self.owners_of(key, n, distinct)
 
     cdef tuple owners_of(self, object key, object n, object distinct):
-        cdef Py_ssize_t wanted, found = 0, k
-        cdef Py_ssize_t nodes = PyTuple_GET_SIZE(self.names)
-        cdef uint32_t[FEW] taken
-        cdef Py_ssize_t i
-        cdef uint32_t node
-        cdef list names
+        cdef Py_ssize_t wanted, k
+        cdef uint32_t[FEW] nodes
+        cdef tuple names
+        cdef object name
         if distinct != "node":
             return self._owners_by(key, n, distinct)
-        i = lower_bound(&self.at, <uint32_t>self.position_of(key))
-        wanted = n
-        if wanted < 1 or wanted > nodes:
+        cdef uint32_t position = <uint32_t>self.position_of(<PyObject*>key)
+        wanted = clipped_size(n, NULL)
+        if wanted < 1 or wanted > PyTuple_GET_SIZE(self.names):
             self._fail_count(n)
         if wanted > FEW:
             walk = self.walk_of(key)
             return tuple([next(walk) for _ in range(wanted)])
-        names = []
-        while found < wanted:
-            node = owner_from(&self.at, i)
-            i = i + 1 if i < self.at.size else 1
-            for k in range(found):
-                if taken[k] == node:
-                    break
-            else:
-                taken[found] = node
-                found += 1
-                names.append(<object>PyTuple_GET_ITEM(self.names, node))
-        return tuple(names)
+        nearest(&self.at, position, wanted, nodes)
+        names = PyTuple_New(wanted)
+        for k in range(wanted):
+            name = <object>self.name_of[nodes[k]]
+            Py_INCREF(name)
+            PyTuple_SET_ITEM(names, k, name)
+        return names
 
     def walk(self, key):
         """walk($self, key, /)
@@ -511,7 +677,7 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
 
     cdef Walk walk_of(self, object key):
         cdef Walk walk = Walk()
-        cdef uint32_t position = <uint32_t>self.position_of(key)
+        cdef uint32_t position = <uint32_t>self.position_of(<PyObject*>key)
         if self.at.size == 0:
             self._fail_empty()
         walk.start(self, lower_bound(&self.at, position))
@@ -519,10 +685,9 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
 
     # Many keys.
 
-    def _indexes(self, keys):
-        """Owners of many keys, as indexes: a tuple or list of keys, or a one-dimensional array of
-        native integers or of fixed-width bytes, which is read in place with the GIL released."""
-        cdef _Batch batch = _Batch(keys)
+    def _indexes(self, Batch batch not None):
+        """Owners of many keys, as indexes. Columns are read with the GIL released."""
+        batch.rewind()
         out = np.empty(batch.size, np.intp)
         if batch.size == 0:
             return out
@@ -531,11 +696,11 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
         cdef Py_ssize_t[::1] target = out
         cdef uint32_t[BLOCK] positions
         cdef Py_ssize_t done = 0, count
-        if batch.is_array:
+        if batch.is_columns():
             with nogil:
                 while done < batch.size:
                     count = min(<Py_ssize_t>BLOCK, batch.size - done)
-                    batch.read_array(self, done, count, positions)
+                    batch.read_columns(self, count, positions)
                     self.find_block(positions, count, &target[done])
                     done += count
             return out
@@ -548,22 +713,26 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
 
     cdef inline void find_block(self, const uint32_t* positions, Py_ssize_t count,
                                 Py_ssize_t* target) noexcept nogil:
+        cdef Points at = self.at
         cdef Py_ssize_t k
-        for k in range(min(count, <Py_ssize_t>AHEAD)):
-            prefetch_cell(&self.at, positions[k])
-        for k in range(count):
-            if k + AHEAD < count:
-                prefetch_cell(&self.at, positions[k + AHEAD])
-            target[k] = find(&self.at, positions[k])
+        if at.size > FAR_POINTS:
+            for k in range(count):
+                prefetch_cell(&at, positions[k])
+        if at.wide:
+            for k in range(count):
+                target[k] = find_in(&at, positions[k], True)
+        else:
+            for k in range(count):
+                target[k] = find_in(&at, positions[k], False)
 
-    def _owners(self, keys):
-        """Owners of many keys, as names; `keys` as for `_indexes`."""
-        cdef const Py_ssize_t[::1] indexes = self._indexes(keys)
+    def _owners(self, Batch batch not None):
+        """Owners of many keys, as names."""
+        cdef const Py_ssize_t[::1] indexes = self._indexes(batch)
         cdef Py_ssize_t k, count = indexes.shape[0]
         cdef list names = PyList_New(count)
         cdef object name
         for k in range(count):
-            name = <object>PyTuple_GET_ITEM(self.names, indexes[k])
+            name = <object>self.name_of[indexes[k]]
             Py_INCREF(name)
             PyList_SET_ITEM(names, k, name)
         return names
@@ -596,15 +765,15 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
         """The ranges whose owner differs in `new`, a table of the same seed: four arrays, with
         first and last position and the indexes of the owners here and there (-1: no node)."""
         cdef _Change change = _Change(self, new)
-        cdef Py_ssize_t count, room = change.drop_count + change.add_count + 2
+        cdef Py_ssize_t count, room = change.drops.count + change.adds.count + 2
         cdef Arc* arcs = <Arc*>malloc(room * sizeof(Arc))
         if arcs is NULL:
             raise MemoryError(f"no memory for a plan of {room} moves")
         try:
             with nogil:
                 count = changed_arcs(&self.at, change.new_index, &new.at,
-                                     change.drops, change.drop_count,
-                                     change.adds, change.add_count, arcs)
+                                     change.drops.sorted, change.drops.count,
+                                     change.adds.sorted, change.adds.count, arcs)
             ranges = np.empty((2, count), np.uint64)
             owners = np.empty((2, count), np.int64)
             if count:
@@ -625,15 +794,19 @@ cdef int copy_arcs(const Arc* arcs, Py_ssize_t count, uint64_t[:, ::1] ranges,
     return 0
 
 
+cdef struct _Keys:
+    uint64_t* memory
+    uint64_t* sorted
+    Py_ssize_t count
+
+
 @cython.final
 cdef class _Change:
     """What makes `new` of `old`: the new index of every old node, and the points dropped and added."""
 
     cdef uint32_t* new_index
-    cdef uint64_t* drops
-    cdef uint64_t* adds
-    cdef Py_ssize_t drop_count
-    cdef Py_ssize_t add_count
+    cdef _Keys drops           # with old node indexes
+    cdef _Keys adds            # with new ones
     cdef bint renamed          # some index changed
 
     def __cinit__(self, Table old not None, Table new not None):
@@ -654,27 +827,27 @@ cdef class _Change:
                 if before > after:
                     old.set_span(&drops[dropped], i, after, before)
                     dropped += 1
-                    self.drop_count += before - after
+                    self.drops.count += before - after
                 elif after > before:
                     new.set_span(&adds[added], j, before, after)
                     added += 1
-                    self.add_count += after - before
+                    self.adds.count += after - before
                 if order <= 0:
                     self.new_index[i] = <uint32_t>j if order == 0 else GONE
                     self.renamed |= self.new_index[i] != <uint32_t>i
                     i += 1
                 if order >= 0:
                     j += 1
-            self.drops = sorted_keys(drops, dropped, self.drop_count, old.seed)
-            self.adds = sorted_keys(adds, added, self.add_count, new.seed)
+            set_keys(&self.drops, drops, dropped, old.seed)
+            set_keys(&self.adds, adds, added, new.seed)
         finally:
             free(drops)
             free(adds)
 
     def __dealloc__(self):
         free(self.new_index)
-        free(self.drops)
-        free(self.adds)
+        free(self.drops.memory)
+        free(self.adds.memory)
 
 
 cdef inline int compare_names(tuple a, Py_ssize_t i, Py_ssize_t a_size,
@@ -689,17 +862,19 @@ cdef inline int compare_names(tuple a, Py_ssize_t i, Py_ssize_t a_size,
     return PyUnicode_Compare(a[i], b[j])
 
 
-cdef uint64_t* sorted_keys(const Span* spans, Py_ssize_t count, Py_ssize_t points,
-                           uint64_t seed) except NULL:
-    cdef uint64_t* keys = <uint64_t*>malloc((points + 1) * sizeof(uint64_t))
-    cdef bint enough = keys is not NULL
+cdef int set_keys(_Keys* keys, const Span* spans, Py_ssize_t count, uint64_t seed) except -1:
+    """Hash and sort the points of `spans`; `keys.count` of them."""
+    cdef bint enough
+    keys.memory = <uint64_t*>malloc((2 * keys.count + 1) * sizeof(uint64_t))
+    enough = keys.memory is not NULL
     if enough:
         with nogil:
-            enough = hash_points(spans, count, seed, keys) and sort_keys(keys, points)
+            enough = hash_points(spans, count, seed, keys.memory)
+            if enough:
+                keys.sorted = sort_keys(keys.memory, keys.memory + keys.count, keys.count)
     if not enough:
-        free(keys)
-        raise MemoryError(f"no memory to change {points} points of a ring")
-    return keys
+        raise MemoryError(f"no memory to change {keys.count} points of a ring")
+    return 0
 
 
 @cython.final
@@ -729,7 +904,7 @@ cdef class Walk:
             if not seen[node]:
                 seen[node] = 1
                 self.left -= 1
-                return <object>PyTuple_GET_ITEM(self.table.names, node)
+                return <object>self.table.name_of[node]
         raise StopIteration
 
     def __length_hint__(self):
@@ -783,17 +958,17 @@ Iterate over every node of the ring of the moment once, from `key` on; as `Ring.
 --
 
 Return the position of `key`; as `Ring.position`."""
-        return self.current().position_of(key)
+        return self.current().position_of(<PyObject*>key)
 
 
 cdef Table NO_TABLE = Table((), ())
 
 
 def own_methods(cls):
-    """Give `cls` descriptors of its own for the one-key methods that it inherits from a compiled
+    """Give `cls` descriptors of its own for the lookups of one key that it inherits from a compiled
     class: the interpreter calls a method at full speed only on exactly the class it belongs to."""
     cdef object inherited
-    for name in ("owner", "position", "walk"):
+    for name in ("owner", "owners", "position", "walk"):
         inherited = getattr(cls, name)
         setattr(cls, name, PyDescr_NewMethod(
             <PyTypeObject*>cls, (<PyMethodDescrObject*>inherited).d_method))

@@ -4,19 +4,20 @@ A point on its way is one uint64 key: position << 32 | index of its node. Nodes 
 name, so the order of the keys is the order of the ring, ties included.
 """
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, qsort
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from ringhash._cells cimport (
-    BUCKETS_A_START, Points, advance, bucket_of, fill_cell, fill_cells, first_in_bucket,
-    lower_bound, owner_at, owner_from, set_owner, starts_size,
+    BUCKETS_A_START, CELL_POINTS, RESTS_SIZE, Points, advance, bucket_of, cell_size, fill_cell,
+    fill_cells, first_in_bucket, lower_bound, owner_at, owner_from, set_owner, starts_size,
 )
 from ringhash._xxh3 cimport xxh3_64
 
 cdef enum:
     NO_NODE = 0xFFFFFFFF       # the owner in a ring that has no nodes
     GONE = 0xFFFFFFFE          # the new index of a node that left
-    LONG_RUN = 32              # keys in one part of the sort from which on qsort takes over
+    COPIES = 16
+    SHORT_NAME = 256           # with the four bytes of the point number
 
 cdef struct Span:              # some consecutive points of one node
     const char* name
@@ -33,93 +34,75 @@ cdef struct Arc:               # a range that has another owner in the other rin
 
 cdef inline bint hash_points(const Span* spans, Py_ssize_t count, uint64_t seed,
                              uint64_t* keys) noexcept nogil:
-    """Write the keys of all points of `spans`; False when there is no memory."""
-    cdef uint8_t[256] short_name
-    cdef uint8_t* name
-    cdef Py_ssize_t s, size, room = 0
-    cdef uint32_t i
-    cdef uint8_t* long_name = NULL
-    for s in range(count):
-        size = spans[s].name_size
-        if size + 4 <= 256:
-            name = short_name
-        else:
-            if size + 4 > room:
-                free(long_name)
-                room = size + 4
-                long_name = <uint8_t*>malloc(room)
-                if long_name is NULL:
-                    return False
-            name = long_name
-        memcpy(name, spans[s].name, size)
-        for i in range(spans[s].begin, spans[s].end):
-            name[size] = <uint8_t>i
-            name[size + 1] = <uint8_t>(i >> 8)
-            name[size + 2] = <uint8_t>(i >> 16)
-            name[size + 3] = <uint8_t>(i >> 24)
-            keys[0] = (xxh3_64(name, size + 4, seed) & 0xFFFFFFFF00000000u) | spans[s].node
-            keys += 1
-    free(long_name)
-    return True
+    """Write the keys of all points of `spans`; False when there is no memory.
 
-cdef inline int compare_keys(const void* a, const void* b) noexcept nogil:
-    cdef uint64_t x = (<const uint64_t*>a)[0]
-    cdef uint64_t y = (<const uint64_t*>b)[0]
-    return (x > y) - (x < y)
-
-cdef inline void sort_run(uint64_t* keys, Py_ssize_t count) noexcept nogil:
-    cdef Py_ssize_t i, j
-    cdef uint64_t key
-    if count > LONG_RUN:
-        qsort(keys, count, sizeof(uint64_t), compare_keys)
-        return
-    for i in range(1, count):
-        key = keys[i]
-        j = i
-        while j > 0 and keys[j - 1] > key:
-            keys[j] = keys[j - 1]
-            j -= 1
-        keys[j] = key
-
-cdef inline bint sort_keys(uint64_t* keys, Py_ssize_t count) noexcept nogil:
-    """Sort by one scatter into parts of about 4 keys: hashes are spread evenly.
-
-    Names chosen to collide only make a part long, and qsort takes it. False: no memory.
+    A name is hashed with its point number behind it. Several copies of the name take turns, since a
+    read of bytes that were written just now waits until they have reached the cache.
     """
-    cdef uint64_t parts = <uint64_t>(count // 4) + 1
-    cdef uint64_t part
-    cdef uint64_t* sorted_keys
-    cdef uint32_t* ends
-    cdef Py_ssize_t i
-    cdef uint32_t at = 0, size
-    if count <= LONG_RUN:
-        sort_run(keys, count)
-        return True
-    sorted_keys = <uint64_t*>malloc(count * sizeof(uint64_t))
-    ends = <uint32_t*>malloc(parts * sizeof(uint32_t))
-    if sorted_keys is NULL or ends is NULL:
-        free(sorted_keys)
-        free(ends)
-        return False
-    memset(ends, 0, parts * sizeof(uint32_t))
-    for i in range(count):
-        ends[((keys[i] >> 32) * parts) >> 32] += 1
-    for part in range(parts):
-        size = ends[part]
-        ends[part] = at
-        at += size
-    for i in range(count):
-        part = ((keys[i] >> 32) * parts) >> 32
-        sorted_keys[ends[part]] = keys[i]
-        ends[part] += 1
-    at = 0
-    for part in range(parts):
-        sort_run(sorted_keys + at, ends[part] - at)
-        at = ends[part]
-    memcpy(keys, sorted_keys, count * sizeof(uint64_t))
-    free(sorted_keys)
-    free(ends)
+    cdef uint8_t[COPIES * SHORT_NAME] short_names
+    cdef uint8_t* names = short_names
+    cdef uint8_t* long_names = NULL
+    cdef uint8_t* tail
+    cdef Py_ssize_t s, size, copy, room = SHORT_NAME
+    cdef uint32_t i, first
+    for s in range(count):
+        size = spans[s].name_size + 4
+        if size > room:
+            free(long_names)
+            room = size
+            long_names = <uint8_t*>malloc(COPIES * room)
+            if long_names is NULL:
+                return False
+            names = long_names
+        for copy in range(COPIES):
+            memcpy(names + copy * room, spans[s].name, size - 4)
+        first = spans[s].begin
+        while first < spans[s].end:
+            for copy in range(COPIES):
+                i = first + <uint32_t>copy
+                tail = names + copy * room + size - 4
+                tail[0] = <uint8_t>i
+                tail[1] = <uint8_t>(i >> 8)
+                tail[2] = <uint8_t>(i >> 16)
+                tail[3] = <uint8_t>(i >> 24)
+            for copy in range(min(<Py_ssize_t>COPIES, <Py_ssize_t>(spans[s].end - first))):
+                keys[0] = ((xxh3_64(names + copy * room, size, seed) & 0xFFFFFFFF00000000u)
+                           | spans[s].node)
+                keys += 1
+            first += COPIES
+    free(long_names)
     return True
+
+cdef inline uint64_t* sort_keys(uint64_t* keys, uint64_t* room, Py_ssize_t count) noexcept nogil:
+    """Sort by position and return which of the two arrays has the result; both have `count` keys.
+
+    A radix sort from the lowest digit up: stable, so that keys made in the order of their nodes
+    stay so within a tie, and as fast for names that were chosen to collide as for any others.
+    """
+    cdef uint32_t[3 * 2048] ends
+    cdef int bits = 8 if count < 4096 else 11, digits = 4 if count < 4096 else 3
+    cdef uint32_t values = 1u << bits, mask = values - 1, at, size, value
+    cdef int digit, shift
+    cdef Py_ssize_t i
+    cdef uint32_t* digit_ends
+    memset(ends, 0, digits * values * sizeof(uint32_t))
+    for i in range(count):
+        for digit in range(digits):
+            ends[digit * values + (<uint32_t>(keys[i] >> (32 + bits * digit)) & mask)] += 1
+    for digit in range(digits):
+        shift = 32 + bits * digit
+        digit_ends = ends + digit * values
+        at = 0
+        for value in range(values):
+            size = digit_ends[value]
+            digit_ends[value] = at
+            at += size
+        for i in range(count):
+            value = <uint32_t>(keys[i] >> shift) & mask
+            room[digit_ends[value]] = keys[i]
+            digit_ends[value] += 1
+        keys, room = room, keys
+    return keys
 
 cdef inline void place_keys(Points* at, const uint64_t* keys) noexcept nogil:
     """Fill an allocated ring from its sorted keys."""
@@ -214,16 +197,16 @@ cdef inline void patch_cells(const Points* old, bint renamed, const uint32_t* ne
     """Copy the cells of `old` and refill the changed ones. Both have the same buckets and width."""
     cdef uint64_t bucket, window, lowest
     cdef Py_ssize_t d = 0, a = 0
-    cdef size_t width = 4 if new.wide else 2
+    cdef size_t size = cell_size(new.wide)
     cdef const uint8_t* source
     cdef uint8_t* target
     cdef uint32_t position
-    memcpy(new.cells, old.cells, new.buckets * new.cell_size)
+    memcpy(new.cells, old.cells, new.buckets * size)
     if renamed:
         for bucket in range(new.buckets):
-            source = old.cells + bucket * new.cell_size + (new.cell_size - 16 * width)
-            target = new.cells + bucket * new.cell_size + (new.cell_size - 16 * width)
-            copy_owners(old, source, True, new_index, new.wide, target, 16)
+            source = old.cells + bucket * size + RESTS_SIZE
+            target = new.cells + bucket * size + RESTS_SIZE
+            copy_owners(old, source, True, new_index, new.wide, target, CELL_POINTS)
     for window in range(<uint64_t>starts_size(new.buckets)):
         bucket = window * BUCKETS_A_START
         while d < drop_count and bucket_of(new, <uint32_t>(drops[d] >> 32)) < bucket:

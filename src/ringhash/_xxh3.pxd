@@ -12,6 +12,11 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 cdef extern from *:
     """
     #include <stdint.h>
+    #if defined(__GNUC__)
+    #define RINGHASH_RARE(x) __builtin_expect(!!(x), 0)
+    #else
+    #define RINGHASH_RARE(x) (x)
+    #endif
     #if defined(_MSC_VER) && defined(_M_X64)
     #include <intrin.h>
     #endif
@@ -48,6 +53,7 @@ cdef extern from *:
         0x45,0xcb,0x3a,0x8f,0x95,0x16,0x04,0x28,0xaf,0xd7,0xfb,0xca,0xbb,0x4b,0x40,0x7e
     };
     """
+    bint rare "RINGHASH_RARE"(bint) noexcept nogil
     uint64_t mul_fold "ringhash_mul_fold"(uint64_t a, uint64_t b) noexcept nogil
     const uint8_t* SECRET "RINGHASH_XXH3_SECRET"
 
@@ -192,10 +198,6 @@ cdef inline uint64_t xxh3_long(const uint8_t* p, size_t size, uint64_t seed) noe
     return avalanche(h)
 
 cdef inline uint64_t xxh3_64(const uint8_t* p, size_t size, uint64_t seed) noexcept nogil:
-    if size <= 16:
-        return xxh3_0to16(p, size, seed)
-    if size <= 128:
-        return xxh3_17to128(p, size, seed)
-    if size <= 240:
-        return xxh3_129to240(p, size, seed)
-    return xxh3_long(p, size, seed)
+    if rare(size > 128):
+        return xxh3_129to240(p, size, seed) if size <= 240 else xxh3_long(p, size, seed)
+    return xxh3_17to128(p, size, seed) if size > 16 else xxh3_0to16(p, size, seed)

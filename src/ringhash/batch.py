@@ -8,33 +8,40 @@ from uuid import UUID
 
 import numpy as np
 
+from ringhash._core import Batch, UnreadableColumnError
+
 __all__ = ["readable"]
 
 
-def readable(keys: Any) -> tuple[Any, ...] | list[Any] | np.ndarray[Any, Any]:
-    """Return `keys` as a tuple or list, or as an array that the core reads in place.
+def readable(keys: Any) -> Batch:
+    """Return many keys as the core reads them: objects one by one, columns in place.
 
     Args:
-        keys: A list, tuple or any iterable of keys, or a one-dimensional array (numpy, or anything
-            that becomes one, such as a pandas Series).
+        keys: A list, tuple or any iterable of keys, or a one-dimensional array or column: of numpy,
+            with the Arrow PyCapsule interface (pyarrow, polars, pandas), or what becomes one.
 
     Raises:
         TypeError: One key was given instead of many, or an array of a type that no key has.
         ValueError: The array has not one dimension.
     """
     if type(keys) is list or type(keys) is tuple:
-        return keys
+        return Batch(keys)
     if isinstance(keys, (str, bytes, bytearray, memoryview, UUID)):
         raise TypeError(
             f"keys must be an iterable of keys, and a {type(keys).__name__} is one key; "
             "write [key], or call owner(key)"
         )
-    if isinstance(keys, np.ndarray):
-        return _from_array(keys)
-    if hasattr(keys, "__array__"):
-        return _from_array(np.asarray(keys))
+    # A column in which pandas holds a numpy array is read as that: it needs no conversion.
+    is_numpy = isinstance(keys, np.ndarray) or isinstance(getattr(keys, "dtype", None), np.dtype)
+    if not is_numpy and (hasattr(keys, "__arrow_c_stream__") or hasattr(keys, "__arrow_c_array__")):
+        try:
+            return Batch(keys)
+        except UnreadableColumnError:
+            pass
+    if is_numpy or hasattr(keys, "__array__"):
+        return Batch(_from_array(np.asanyarray(keys)))
     if isinstance(keys, Iterable):
-        return tuple(keys)
+        return Batch(tuple(keys))
     raise TypeError(f"keys must be an iterable of keys, not {type(keys).__name__}")
 
 

@@ -40,10 +40,13 @@ class Node(Immutable):
     weight: float
     zone: str | None
 
-    def __init__(self, name: str, weight: float = 1.0, zone: str | None = None) -> None:
+    def __new__(cls, name: str, weight: float = 1.0, zone: str | None = None) -> Self:
+        """Check and set everything; there is no `__init__` that could be called again."""
+        self = object.__new__(cls)
         _set_name(self, name if type(name) is str and name and name.isascii() else _text(name))
         _set_weight(self, weight if weight == 1.0 and type(weight) is float else weight_from(weight))
         _set_zone(self, zone if zone is None else _text(zone, "a zone"))
+        return self
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Node):

@@ -10,6 +10,7 @@ import numpy as np
 
 from ringhash._core import KeySpace
 from ringhash.batch import readable
+from ringhash.immutable import Immutable, slot_setter
 from ringhash.node import Node
 from ringhash.records import check_fields, field
 
@@ -127,7 +128,7 @@ class Moves(Sequence[Move]):
         return self.positions / self._plan.space
 
 
-class Plan:
+class Plan(Immutable):
     """The exact moves from one placement to another; made by `Ring.diff` and `Router.plan`.
 
     The moves are minimal: they are disjoint and in order, no move has equal source and target, and
@@ -143,15 +144,23 @@ class Plan:
     True
     """
 
-    __slots__ = (
-        "_changes", "_ends", "_key_space", "_source_index", "_sources", "_starts",
-        "_target_index", "_targets", "after", "before", "epoch", "space",
+    __slots__ = (  # noqa: RUF023  (in the order in which __init__ has their values)
+        "before", "after", "epoch", "space", "_key_space", "_changes", "_starts", "_ends",
+        "_source_index", "_target_index", "_sources", "_targets",
     )  # fmt: skip
 
     before: str
     after: str
     epoch: int | None
     space: int
+    _key_space: AnyKeySpace
+    _changes: tuple[NodeChange, ...]
+    _starts: np.ndarray[Any, Any]
+    _ends: np.ndarray[Any, Any]
+    _source_index: np.ndarray[Any, Any]
+    _target_index: np.ndarray[Any, Any]
+    _sources: tuple[str, ...]
+    _targets: tuple[str, ...]
 
     def __init__(
         self,
@@ -166,15 +175,9 @@ class Plan:
         owners: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
         names: tuple[tuple[str, ...], tuple[str, ...]],
     ) -> None:
-        self.before = before
-        self.after = after
-        self.epoch = epoch
-        self.space = space
-        self._key_space = key_space
-        self._changes = changes
-        self._starts, self._ends = ranges
-        self._source_index, self._target_index = owners
-        self._sources, self._targets = names
+        values = (before, after, epoch, space, key_space, changes, *ranges, *owners, *names)
+        for set_slot, value in zip(_SET_SLOTS, values, strict=True):
+            set_slot(self, value)
 
     @property
     def changes(self) -> tuple[NodeChange, ...]:
@@ -254,7 +257,10 @@ class Plan:
 
     def mask(self, keys: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return which of `keys` move, as an array of bool; `keys` as for `Ring.index_many`."""
-        positions = self._key_space._positions(readable(keys))
+        space = self._key_space
+        positions: np.ndarray[Any, Any] = (
+            space._positions(readable(keys)) if isinstance(space, KeySpace) else space.positions(keys)
+        )
         if not len(self):
             return np.zeros(len(positions), np.bool_)
         rows = np.searchsorted(self._starts, positions, "right")
@@ -367,6 +373,9 @@ class Plan:
             ),
             names=(names, names),
         )
+
+
+_SET_SLOTS = tuple(slot_setter(Plan, name) for name in Plan.__slots__)
 
 
 def _describe(key_space: AnyKeySpace) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -96,12 +97,14 @@ class Ring(Immutable, Table):
         for one, other in pairwise(members):
             if one.name == other.name:
                 raise DuplicateNodeError(f"the node {one.name!r} is given twice")
+        names = tuple([node.name for node in members])
         counts = tuple([_point_count(node, vnodes) for node in members])
-        return cls._make(tuple(members), counts, int(vnodes), int(seed), hash_tags, None)
+        return cls._make(names, tuple(members), counts, int(vnodes), int(seed), hash_tags, None)
 
     @classmethod
     def _make(
         cls,
+        names: tuple[str, ...],
         nodes: tuple[Node, ...],
         counts: tuple[int, ...],
         vnodes: int,
@@ -109,7 +112,6 @@ class Ring(Immutable, Table):
         hash_tags: bool,
         base: Ring | None,
     ) -> Self:
-        names = tuple([node.name for node in nodes])
         self = Table.__new__(cls, names, counts, seed, hash_tags, base)
         _set_nodes(self, nodes)
         _set_vnodes(self, vnodes)
@@ -163,9 +165,10 @@ class Ring(Immutable, Table):
         if distinct != "zone":
             raise ValueError(f"distinct must be 'node' or 'zone', not {distinct!r}")
         walk = self.walk(key)
-        if not 1 <= n <= len(self):
+        wanted = operator.index(n)
+        if not 1 <= wanted <= len(self):
             self._fail_count(n)
-        return _spread(walk, *self._zone_tables(), n)
+        return _spread(walk, *self._zone_tables(), wanted)
 
     def _zone_tables(self) -> tuple[dict[str, str | Node], Counter[str | Node]]:
         """The zone of each node, and how many nodes each zone has; a node without one is its own."""
@@ -222,18 +225,21 @@ class Ring(Immutable, Table):
         return self._changed(changes_for(self.names, self.nodes, reweight=weights))
 
     def _changed(self, changes: Iterable[NodeChange]) -> Self:
-        nodes, counts = list(self.nodes), list(self._counts)
+        names, nodes, counts = list(self.names), list(self.nodes), list(self._counts)
         token_sum = self._token_sum
         for index, change in reversed(changed(self.names, self.nodes, changes)):
             before, after = change
             if before is not None:
-                del nodes[index], counts[index]
+                del names[index], nodes[index], counts[index]
             if after is not None:
+                names.insert(index, after.name)
                 nodes.insert(index, after)
                 counts.insert(index, _point_count(after, self.vnodes))
             if token_sum is not None:
                 token_sum += (_token(after) if after else 0) - (_token(before) if before else 0)
-        ring = self._make(tuple(nodes), tuple(counts), self.vnodes, self.seed, self.hash_tags, self)
+        ring = self._make(
+            tuple(names), tuple(nodes), tuple(counts), self.vnodes, self.seed, self.hash_tags, self
+        )
         _set_token_sum(ring, token_sum)
         return ring
 
@@ -330,8 +336,11 @@ class Ring(Immutable, Table):
             self._fail_empty()
         weights = np.array([node.weight for node in self.nodes])
         weights /= weights.max()  # so that the sum of huge weights stays finite
-        relative = self._shares() / (weights / weights.sum())
-        return Balance(float(relative.max()), float(relative.min()), float(relative.std()))
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # a node of next to no weight that owns keys all the same
+            relative = self._shares() / (weights / weights.sum())
+            return Balance(float(relative.max()), float(relative.min()), float(relative.std()))
 
     # --- identity ---
 

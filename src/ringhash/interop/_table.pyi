@@ -8,7 +8,7 @@ from typing_extensions import disjoint_base
 
 _Text: TypeAlias = str | bytes | bytearray | memoryview
 _Class = TypeVar("_Class", bound=type)
-_Readable: TypeAlias = tuple[Any, ...] | list[Any] | np.ndarray[Any, Any]
+_Readable: TypeAlias = tuple[Any, ...] | list[Any]
 
 COMPILED: dict[str, Hash]
 __test__: dict[str, str]

@@ -205,8 +205,8 @@ Args and errors as for `owner`.
         raise LookupError(f"the key {key!r} has no position")
 
     def _positions(self, keys):
-        """Positions of many keys, as uint64; `keys` is what `ringhash.batch.readable` returns."""
-        cdef tuple many = tuple_of(keys)
+        """Positions of many keys, as uint64; `keys` is what `texts` returns."""
+        cdef tuple many = tuple(keys)
         cdef Py_ssize_t k, count = len(many)
         out = np.empty(count, np.uint64)
         cdef uint64_t[::1] target = out
@@ -221,12 +221,6 @@ Args and errors as for `owner`.
         except (TypeError, ValueError, ArithmeticError) as error:
             error.add_note(f"This was key {k} of {len(keys)}.")
             raise
-
-
-cdef tuple tuple_of(object keys):
-    if isinstance(keys, np.ndarray):
-        keys = keys.tolist()
-    return tuple(keys)
 
 
 cdef class Table(Keys):
@@ -336,7 +330,7 @@ Thread-safe. Cost: one hash, and about one comparison whatever the number of poi
 
     def _indexes(self, keys):
         """Owners of many keys, as indexes into `names`; -1 is nobody."""
-        cdef tuple many = tuple_of(keys)
+        cdef tuple many = tuple(keys)
         cdef Py_ssize_t k, count = len(many)
         cdef uint64_t position
         out = np.empty(count, np.intp)
@@ -349,7 +343,7 @@ Thread-safe. Cost: one hash, and about one comparison whatever the number of poi
 
     def _owners(self, keys):
         """Owners of many keys, as names."""
-        cdef tuple many = tuple_of(keys)
+        cdef tuple many = tuple(keys)
         cdef const Py_ssize_t[::1] indexes = self._indexes(many)
         cdef Py_ssize_t k, count = indexes.shape[0]
         cdef list names = PyList_New(count)

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, NoReturn, Self, cast
 
 import numpy as np
 
-from ringhash.batch import readable
 from ringhash.errors import DuplicateNodeError, RinghashError, UnknownNodeError
 from ringhash.interop._table import Keys, Table, own_methods
 from ringhash.interop.hashes import hash_named
+from ringhash.interop.texts import texts
 from ringhash.membership import changes_between
 from ringhash.node import Node, plain_type
 from ringhash.plan import KeyRange, Plan
@@ -53,6 +53,10 @@ class TextKeys(Keys):
 
     def __init__(self, hash_name: str, modulus: int = 0, hash_tag: str | None = None) -> None:
         self._set_keys(hash_name, hash_named(hash_name), modulus, check_tag(hash_tag))
+
+    def positions(self, keys: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        """Return the positions of many keys."""
+        return self._positions(texts(keys))
 
     def to_dict(self) -> dict[str, object]:
         """Return the key space as a dictionary that JSON can hold."""
@@ -181,11 +185,11 @@ class Placement(Table):
 
         `keys` are as for `Ring.index_many`, and each is text, as for `owner`.
         """
-        return self._indexes(readable(keys))
+        return self._indexes(texts(keys))
 
     def owner_many(self, keys: Any) -> list[str]:
         """Return the names of the owners of many keys; keys and errors as for `owner`."""
-        return self._owners(readable(keys))
+        return self._owners(texts(keys))
 
     def _fail_unplaced(self, key: object) -> NoReturn:
         raise UnplacedKeyError(f"{self.program} does not place the key {key!r} by its hash")
