@@ -53,7 +53,7 @@ class EnvoyRing(Clockwise):
 
     >>> ring = EnvoyRing(["10.0.0.1:80", "10.0.0.2:80"])
     >>> ring.owner("user:7"), len(ring.points)
-    ('10.0.0.1:80', 1024)
+    ('10.0.0.2:80', 1024)
     """
 
     program = "envoy"

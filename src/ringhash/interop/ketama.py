@@ -93,7 +93,7 @@ class KetamaRing(Placement):
 
     >>> ring = KetamaRing(["10.0.0.1:11211", "10.0.0.2:11211"], flavour="twemproxy")
     >>> ring.owner("user:7")
-    '10.0.0.2:11211'
+    '10.0.0.1:11211'
     """
 
     program = "ketama"
