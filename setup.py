@@ -1,4 +1,4 @@
-"""The compiled core, ringhash._core, and the table of interop. All else about the package is in pyproject.toml."""
+"""The compiled core, ringhash._core, and the table of ringhash.interop. All else is in pyproject.toml."""
 
 import os
 from pathlib import Path

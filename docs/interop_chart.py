@@ -29,7 +29,7 @@ CHANGES = {
 
 
 def measured() -> dict[str, list[tuple[float, float]]]:
-    """Of each program, for each change: the part of all keys that moves, and that moves needlessly."""
+    """Of each program, for each change: the part of keys that moves, and that moves needlessly."""
     found = {}
     for name, make in PROGRAMS.items():
         plans = [make(SERVERS).diff(make(after)) for after in CHANGES.values()]
