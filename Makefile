@@ -13,7 +13,7 @@ CORE := $(wildcard src/ringhash/*.pyx src/ringhash/*.pxd src/ringhash/interop/*.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format types build bench asan valgrind clean
+.PHONY: help demo balancer test lint format types build bench asan valgrind clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ $(VENV)/.bench: $(VENV)/.core
 demo: $(VENV)/.core ## Route a year of real flights, then change the cluster
 	$(BIN)/python examples/flights_demo.py
 
+balancer: $(VENV)/.core ## An HTTP balancer and five backends under load, one of which is killed
+	$(BIN)/python examples/http_balancer/demo.py
+
 test: $(VENV)/.core ## The tests. PYTEST_ARGS="-k plan" narrows them
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
@@ -54,7 +57,7 @@ format: $(VENV)/.lint ## Rewrite the Python files in the project's style
 	$(BIN)/ruff format .
 
 types: $(VENV)/.core $(VENV)/.lint ## Static types, and the stub against the built core
-	$(BIN)/mypy --strict src $(wildcard tests/typing_check.py)
+	$(BIN)/mypy --strict src $(wildcard tests/typing_*.py)
 	$(BIN)/python -m mypy.stubtest ringhash._core ringhash.interop._table --mypy-config-file pyproject.toml
 
 build: $(VENV)/.lint ## The sdist, and this machine's wheel made from it, in dist/

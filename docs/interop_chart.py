@@ -1,4 +1,4 @@
-"""Draws docs/interop.svg: what a change of one server moves in each program, and how much of it needlessly."""
+"""Draws docs/interop.svg: what a change of one server moves in each program, and how much needlessly."""
 
 from __future__ import annotations
 

@@ -138,8 +138,11 @@ class BrokenColumn:
         text = ctypes.create_string_buffer(b"the disk is gone")
         fails = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: 5)
         reason = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda _: ctypes.addressof(text))
-        self.stream = self.Stream(*(ctypes.cast(f, ctypes.c_void_p).value for f in (fails, fails, reason)))
-        self.kept = fails, reason, text
+        free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)
+        self.stream = self.Stream(
+            *(ctypes.cast(f, ctypes.c_void_p).value for f in (fails, fails, reason, free))
+        )
+        self.kept = fails, reason, free, text
         new = ctypes.pythonapi.PyCapsule_New
         new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         capsule: object = new(ctypes.addressof(self.stream), b"arrow_array_stream", None)

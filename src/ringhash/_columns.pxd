@@ -6,7 +6,7 @@ C data interface are declared as its specification gives them, so no Arrow libra
 from libc.stdint cimport (
     int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
 )
-from libc.string cimport memchr
+from libc.string cimport memchr, memcmp, memcpy
 
 from ringhash._xxh3 cimport xxh3_0to16, xxh3_64, xxh3_word
 
@@ -51,6 +51,7 @@ cdef extern from *:
     """
     ctypedef struct Schema "struct ArrowSchema":
         const char* format
+        const char* metadata
         Schema* dictionary
         void (*release)(Schema*) noexcept
     ctypedef struct Array "struct ArrowArray":
@@ -71,6 +72,7 @@ cdef enum Kind:
     UNSIGNED
     PADDED          # `width` bytes each, filled up with zero bytes, as numpy has them
     FIXED           # `width` bytes each
+    UUIDS           # 16 bytes each, in which hash tags do not count
     OFFSETS         # text behind offsets of `width` bytes
     VIEWS           # Arrow's string views
 
@@ -211,7 +213,7 @@ cdef inline void read_column(const Column* column, Py_ssize_t begin, Py_ssize_t 
             add_offsets[int32_t](&texts, <const int32_t*>item, column.text, count)
         else:
             add_offsets[int64_t](&texts, <const int64_t*>item, column.text, count)
-        hash_texts(&texts, seed, hash_tags, positions)
+        hash_texts(&texts, seed, hash_tags and column.kind != UUIDS, positions)
     elif column.kind == SIGNED:
         if width == 8:
             read_words[int64_t](NULL, item, stride, count, seed, positions)
@@ -234,6 +236,27 @@ cdef inline void set_integers(Column* column, Kind kind, Py_ssize_t width) noexc
     column.kind = kind
     column.width = column.stride = width
 
+cdef inline bint is_uuid(const char* metadata) noexcept nogil:
+    """Whether the extension type is arrow.uuid. Metadata is a number of pairs, and then for each a
+    size and a text, and again a size and a text; the numbers are int32 of this machine."""
+    cdef int32_t pairs, key_size, value_size
+    cdef const char* key
+    if metadata is NULL:
+        return False
+    memcpy(&pairs, metadata, 4)
+    metadata += 4
+    while pairs > 0:
+        memcpy(&key_size, metadata, 4)
+        key = metadata + 4
+        memcpy(&value_size, key + key_size, 4)
+        metadata = key + key_size + 4
+        if (key_size == 20 and memcmp(key, b"ARROW:extension:name", 20) == 0
+                and value_size == 10 and memcmp(metadata, b"arrow.uuid", 10) == 0):
+            return True
+        metadata += value_size
+        pairs -= 1
+    return False
+
 cdef inline void describe(const Schema* schema, Column* column) noexcept nogil:
     """Set what a schema says of a column; the kind is OTHER when it is none of keys."""
     cdef const char* code = schema.format
@@ -252,6 +275,8 @@ cdef inline void describe(const Schema* schema, Column* column) noexcept nogil:
             column.width = 10 * column.width + (code[0] - c"0")
             code += 1
         column.stride = column.width
+        if column.width == 16 and is_uuid(schema.metadata):
+            column.kind = UUIDS
     elif second:
         return
     elif first == c"u" or first == c"z":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, cast
-from uuid import UUID
 
 import numpy as np
 
@@ -26,7 +25,7 @@ def readable(keys: Any) -> Batch:
     """
     if type(keys) is list or type(keys) is tuple:
         return Batch(keys)
-    if isinstance(keys, (str, bytes, bytearray, memoryview, UUID)):
+    if isinstance(keys, (str, bytes, bytearray, memoryview)):
         raise TypeError(
             f"keys must be an iterable of keys, and a {type(keys).__name__} is one key; "
             "write [key], or call owner(key)"
@@ -42,7 +41,9 @@ def readable(keys: Any) -> Batch:
         return Batch(_from_array(np.asanyarray(keys)))
     if isinstance(keys, Iterable):
         return Batch(tuple(keys))
-    raise TypeError(f"keys must be an iterable of keys, not {type(keys).__name__}")
+    raise TypeError(
+        f"keys must be an iterable of keys, not {type(keys).__name__}; for one key call owner(key)"
+    )
 
 
 def _from_array(keys: np.ndarray[Any, Any]) -> list[Any] | np.ndarray[Any, Any]:

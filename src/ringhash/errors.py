@@ -3,6 +3,8 @@
 __all__ = [
     "DuplicateNodeError",
     "EmptyRingError",
+    "NoNodeAvailableError",
+    "PinnedNodeError",
     "RinghashError",
     "StalePlanError",
     "UnknownNodeError",
@@ -23,6 +25,14 @@ class UnknownNodeError(RinghashError, LookupError):
 
 class EmptyRingError(RinghashError, LookupError):
     """A key was looked up in a ring that has no nodes."""
+
+
+class NoNodeAvailableError(RinghashError, LookupError):
+    """A key was looked up while every node is down, or is to be avoided."""
+
+
+class PinnedNodeError(RinghashError, ValueError):
+    """A node was to be removed that keys are pinned to."""
 
 
 class StalePlanError(RinghashError, RuntimeError):

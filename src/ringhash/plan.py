@@ -12,6 +12,7 @@ from ringhash._core import KeySpace
 from ringhash.batch import readable
 from ringhash.immutable import Immutable, slot_setter
 from ringhash.node import Node
+from ringhash.pins import Pin
 from ringhash.records import check_fields, field
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = ["KeyRange", "Move", "Moves", "NodeChange", "Plan"]
 _COMMON_FIELDS = frozenset({"before", "after", "epoch", "space", "changes", "moves"})
 _FIELDS = _COMMON_FIELDS | {"seed", "hash_tags"}
 _PLACED_FIELDS = _COMMON_FIELDS | {"placement"}
+_OPTIONAL_FIELDS = frozenset({"unpins"})
 _CHANGE_FIELDS = frozenset({"before", "after"})
 
 
@@ -134,6 +136,9 @@ class Plan(Immutable):
     The moves are minimal: they are disjoint and in order, no move has equal source and target, and
     two that touch differ in source or target. They live in arrays until they are looked at.
 
+    The moves are those of the ring. A key that is pinned stays where it is, whatever they say;
+    `unpins` has the pins that end since their node leaves.
+
     >>> from ringhash import Router
     >>> router = Router(["gw-1", "gw-2", "gw-3"])
     >>> plan = router.plan(add=["gw-4"])
@@ -146,7 +151,7 @@ class Plan(Immutable):
 
     __slots__ = (  # noqa: RUF023  (in the order in which __init__ has their values)
         "before", "after", "epoch", "space", "_key_space", "_changes", "_starts", "_ends",
-        "_source_index", "_target_index", "_sources", "_targets",
+        "_source_index", "_target_index", "_sources", "_targets", "unpins",
     )  # fmt: skip
 
     before: str
@@ -161,6 +166,7 @@ class Plan(Immutable):
     _target_index: np.ndarray[Any, Any]
     _sources: tuple[str, ...]
     _targets: tuple[str, ...]
+    unpins: tuple[Pin, ...]
 
     def __init__(
         self,
@@ -174,8 +180,9 @@ class Plan(Immutable):
         ranges: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
         owners: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
         names: tuple[tuple[str, ...], tuple[str, ...]],
+        unpins: tuple[Pin, ...] = (),
     ) -> None:
-        values = (before, after, epoch, space, key_space, changes, *ranges, *owners, *names)
+        values = (before, after, epoch, space, key_space, changes, *ranges, *owners, *names, unpins)
         for set_slot, value in zip(_SET_SLOTS, values, strict=True):
             set_slot(self, value)
 
@@ -301,6 +308,7 @@ class Plan(Immutable):
             == (other.before, other.after, other.epoch, other.space)
             and _describe(self._key_space) == _describe(other._key_space)
             and self._changes == other._changes
+            and self.unpins == other.unpins
             and self.moves == other.moves
         )
 
@@ -319,16 +327,22 @@ class Plan(Immutable):
         ]
         rows.append(("all", "", str(len(self)), f"{self.fraction:.3%}"))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
+        lines = [
             f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d:>{widths[3]}}".rstrip()
             for a, b, c, d in rows
-        )
+        ]
+        lines += [f"ends the pin of {pin.key!r} to {pin.node}" for pin in self.unpins]
+        return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_dict, (self.to_dict(),)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the plan as a dictionary that JSON can hold; a move is [start, end, from, to]."""
+        """Return the plan as a dictionary that JSON can hold; a move is [start, end, from, to].
+
+        `unpins` is a field of it only where there are any.
+        """
+        unpins = {"unpins": [pin.to_dict() for pin in self.unpins]} if self.unpins else {}
         return {
             "before": self.before,
             "after": self.after,
@@ -337,6 +351,7 @@ class Plan(Immutable):
             **_describe(self._key_space),
             "changes": [{"before": b and b.to_dict(), "after": a and a.to_dict()} for b, a in self._changes],
             "moves": [[*move.range, move.source, move.target] for move in self.moves],
+            **unpins,
         }
 
     @classmethod
@@ -348,7 +363,8 @@ class Plan(Immutable):
                 order; the message names the field.
         """
         placed = isinstance(data, Mapping) and "placement" in data
-        record = check_fields(data, "plan", _PLACED_FIELDS if placed else _FIELDS)
+        fields = _PLACED_FIELDS if placed else _FIELDS
+        record = check_fields(data, "plan", fields, optional=_OPTIONAL_FIELDS)
         space = field(record, "plan", "space", int)
         if not 1 <= space <= 1 << 64:
             raise ValueError(f"plan.space: must be from 1 to 2**64, not {space}")
@@ -372,6 +388,7 @@ class Plan(Immutable):
                 np.array([index[name] for name in targets], np.int64),
             ),
             names=(names, names),
+            unpins=tuple(Pin.list_from(record.get("unpins", []), "plan.unpins")),
         )
 
 

@@ -21,16 +21,19 @@ _PLAIN_NAMES = {
 }
 
 
-def check_fields(data: object, where: str, allowed: frozenset[str]) -> Mapping[str, object]:
-    """Return `data` if it is a mapping that has just the fields of `allowed`."""
+def check_fields(
+    data: object, where: str, needed: frozenset[str], optional: frozenset[str] = frozenset()
+) -> Mapping[str, object]:
+    """Return `data` if it is a mapping of the fields in `needed`, and none but those in `optional`."""
     if not isinstance(data, Mapping):
         raise ValueError(f"{where}: must be an object, not {plain_name(data)}")
+    allowed = needed | optional
     unknown = [name for name in data if name not in allowed]
     if unknown:
         raise ValueError(
             f"{where}: unknown field {unknown[0]!r}; the fields are {', '.join(sorted(allowed))}"
         )
-    missing = sorted(allowed - data.keys())
+    missing = sorted(needed - data.keys())
     if missing:
         raise ValueError(f"{where}.{missing[0]}: is missing")
     return data

@@ -8,8 +8,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from hashlib import blake2b
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple, NoReturn, Self, cast
 
 import numpy as np
@@ -20,6 +19,7 @@ from ringhash.errors import DuplicateNodeError, EmptyRingError
 from ringhash.immutable import Immutable, slot_setter
 from ringhash.membership import changed, changes_between, changes_for, find_name
 from ringhash.node import Node, nodes_from, plain_type
+from ringhash.pins import Pin
 from ringhash.plan import KeyRange, NodeChange, Plan
 from ringhash.records import check_fields, field
 
@@ -170,6 +170,14 @@ class Ring(Immutable, Table):
             self._fail_count(n)
         return _spread(walk, *self._zone_tables(), wanted)
 
+    def _owners_along(self, walk: Iterator[str], n: int, distinct: object) -> tuple[str, ...]:
+        """As `owners`, along a walk that a pin has changed."""
+        if distinct not in {"node", "zone"}:
+            raise ValueError(f"distinct must be 'node' or 'zone', not {distinct!r}")
+        if not 1 <= n <= len(self):
+            self._fail_count(n)
+        return tuple(islice(walk, n)) if distinct == "node" else _spread(walk, *self._zone_tables(), n)
+
     def _zone_tables(self) -> tuple[dict[str, str | Node], Counter[str | Node]]:
         """The zone of each node, and how many nodes each zone has; a node without one is its own."""
         if self._zones is None:
@@ -268,7 +276,13 @@ class Ring(Immutable, Table):
             )
         return self._plan(other, changes_between(self.nodes, other.nodes), None)
 
-    def _plan(self, other: Ring, changes: tuple[NodeChange, ...], epoch: int | None) -> Plan:
+    def _plan(
+        self,
+        other: Ring,
+        changes: tuple[NodeChange, ...],
+        epoch: int | None,
+        unpins: tuple[Pin, ...] = (),
+    ) -> Plan:
         starts, ends, sources, targets = self._moves_to(other)
         return Plan(
             before=self.digest,
@@ -280,6 +294,7 @@ class Ring(Immutable, Table):
             ranges=(starts, ends),
             owners=(sources, targets),
             names=(self.names, other.names),
+            unpins=unpins,
         )
 
     # --- what each node owns ---
@@ -353,12 +368,8 @@ class Ring(Immutable, Table):
         if self._token_sum is None:
             _set_token_sum(self, sum(map(_token, self.nodes)))
         total = cast("int", self._token_sum) % (1 << _TOKEN_BITS)
-        return blake2b(
-            b"ringhash-1"
-            + struct.pack("<IQBI", self.vnodes, self.seed, self.hash_tags, len(self))
-            + total.to_bytes(_TOKEN_BITS // 8, "little"),
-            digest_size=16,
-        ).hexdigest()
+        options = struct.pack("<IQBI", self.vnodes, self.seed, self.hash_tags, len(self))
+        return _hash(b"ringhash-1" + options + total.to_bytes(_TOKEN_BITS // 8, "little")).hex()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ring):
@@ -455,7 +466,13 @@ def _token(node: Node) -> int:
     name = node.name.encode()
     record = struct.pack("<I", len(name)) + name + struct.pack("<d", node.weight)
     record += b"\0" if node.zone is None else b"\1" + node.zone.encode()
-    return int.from_bytes(blake2b(record, digest_size=_TOKEN_BITS // 8).digest(), "little")
+    return int.from_bytes(_hash(record), "little")
+
+
+def _hash(data: bytes) -> bytes:
+    from hashlib import blake2b  # noqa: PLC0415  (it loads OpenSSL, and a ring need not have a digest)
+
+    return blake2b(data, digest_size=_TOKEN_BITS // 8).digest()
 
 
 def _spread(

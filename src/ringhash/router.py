@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
 from ringhash._core import Live, own_methods
 from ringhash.errors import StalePlanError
-from ringhash.membership import Adds, changes_for
+from ringhash.health import displaced
+from ringhash.membership import Adds, changes_for, find_name
 from ringhash.node import Node, plain_type
-from ringhash.plan import Plan
+from ringhash.pins import Pin, Pins
+from ringhash.plan import Moves, Plan
+from ringhash.ramp import Ramp, ramp
 from ringhash.records import check_fields, field
 from ringhash.ring import Ring
+from ringhash.state import State
+from ringhash.stats import RouterStats, stats_of
+
+if TYPE_CHECKING:
+    from ringhash._core import _Key
 
 __all__ = ["Router"]
 
 _FIELDS = frozenset({"epoch", "ring"})
+_OPTIONAL_FIELDS = frozenset({"pins"})
 
 
 @own_methods
@@ -28,6 +38,9 @@ class Router(Live):
     Every change builds a new `Ring` and swaps it in: a reader never waits for a writer and never
     sees half a change. Changes made at once by several threads come one after another. The lookups
     `owner`, `owners`, `walk`, `position` and `router[key]` are compiled and as fast as the ring's.
+
+    Lookups answer with nodes that are up, and pinned keys go to their own node. `ring` is neither:
+    it is the members and their points, which is what all routers share.
 
     Args:
         nodes: As for `Ring`, or a `Ring` to start with.
@@ -45,7 +58,7 @@ class Router(Live):
 
     __slots__ = ("_lock", "_state")
 
-    _state: tuple[Ring, int]
+    _state: State
 
     def __init__(self, nodes: Ring | Iterable[str | Node] | Mapping[str, float] = (), **options: Any) -> None:
         if isinstance(nodes, Ring):
@@ -54,25 +67,25 @@ class Router(Live):
             ring = nodes
         else:
             ring = Ring(nodes, **options)
-        self._start(ring, 0)
+        self._start(State(ring))
 
-    def _start(self, ring: Ring, epoch: int) -> None:
+    def _start(self, state: State) -> None:
         self._lock = threading.Lock()
-        self._commit(ring, epoch)
+        self._commit(state)
 
-    def _commit(self, ring: Ring, epoch: int) -> None:
-        self._state = ring, epoch
-        self._swap(ring)
+    def _commit(self, state: State) -> None:
+        self._state = state
+        self._swap(state.live, dict(state.live_pins.nodes) or None)
 
     @property
     def ring(self) -> Ring:
         """The ring of the moment, an immutable snapshot."""
-        return self._state[0]
+        return self._state.ring
 
     @property
     def epoch(self) -> int:
         """How many changes there have been; 0 at the start."""
-        return self._state[1]
+        return self._state.epoch
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -89,13 +102,13 @@ class Router(Live):
         return name in self.ring
 
     def index_many(self, keys: Any) -> np.ndarray[Any, np.dtype[np.intp]]:
-        """As `Ring.index_many`. The indexes are those of the ring of the moment: where the members
-        may change meanwhile, take `ring = router.ring` and ask that."""
-        return self.ring.index_many(keys)
+        """As `Ring.index_many`, answering with nodes that are up. The indexes are into `router.nodes`
+        of the moment: where the members may change meanwhile, ask for the names."""
+        return self._state.index_many(keys)
 
     def owner_many(self, keys: Any) -> list[str]:
-        """As `Ring.owner_many`; all answers are from one ring."""
-        return self.ring.owner_many(keys)
+        """As `Ring.owner_many`; all answers are of one moment."""
+        return self._state.owner_many(keys)
 
     def plan(
         self,
@@ -120,24 +133,36 @@ class Router(Live):
         >>> Router(["gw-1"]).plan(remove=["gw-1"]).moves[0]
         Move(range=KeyRange(start=0, end=4294967295), source='gw-1', target=None)
         """
-        ring, epoch = self._state
-        return _planned(ring, epoch, add, remove, reweight)[0]
+        state = self._state
+        changes = changes_for(state.ring.names, state.ring.nodes, add, remove, reweight)
+        return state.planned(changes)[0]
 
     def update(
         self,
         add: Adds = (),
         remove: Iterable[str] = (),
         reweight: Mapping[str, float] | None = None,
+        *,
+        allow_unpin: bool = False,
     ) -> Plan:
         """Make one atomic change and return its plan; arguments and errors as for `plan`.
 
         The epoch goes up by one, unless nothing changes.
+
+        Args:
+            allow_unpin: Whether a node may be removed that keys are pinned to. Their pins end.
+
+        Raises:
+            PinnedNodeError: Keys are pinned to a node to be removed. Nothing was changed.
         """
         with self._lock:
-            ring, epoch = self._state
-            plan, after = _planned(ring, epoch, add, remove, reweight)
-            if plan.changes:
-                self._commit(after, epoch + 1)
+            began = time.perf_counter()
+            state = self._state
+            changes = changes_for(state.ring.names, state.ring.nodes, add, remove, reweight)
+            state.check_pins(changes, allow_unpin)
+            plan, after = state.planned(changes)
+            if changes:
+                self._commit(state.changed(plan, after, began))
         return plan
 
     def add(self, *nodes: str | Node) -> Plan:
@@ -152,13 +177,14 @@ class Router(Live):
         """
         return self.update(add=nodes)
 
-    def remove(self, *names: str) -> Plan:
+    def remove(self, *names: str, allow_unpin: bool = False) -> Plan:
         """Remove nodes and return the plan of what moved.
 
         Raises:
             UnknownNodeError: There is no node of that name.
+            PinnedNodeError: As for `update`.
         """
-        return self.update(remove=names)
+        return self.update(remove=names, allow_unpin=allow_unpin)
 
     def reweight(self, name: str, weight: float) -> Plan:
         """Give a node another weight and return the plan of what moved: only to or from it.
@@ -169,17 +195,51 @@ class Router(Live):
         """
         return self.update(reweight={name: weight})
 
-    def apply(self, plan: Plan) -> None:
-        """Make the change that a plan describes, whether it was made here or read from JSON.
+    def ramp(self, node: str | Node, over: float, steps: int = 10, start: float = 0.1) -> Ramp:
+        """Return a list of plans that take a node from a small weight to its full one: a slow start.
+
+        Args:
+            node: A member, which ramps to the weight that it has now; or a `Node` with its full
+                weight, which ramps from there on when it is a member, or comes in with the first
+                plan when it is none.
+            over: Seconds from the first plan to the last. `times` of the list says when each is due.
+            steps: How many plans.
+            start: The part of its full weight that the first plan gives it.
 
         Raises:
+            TypeError, ValueError: An argument is malformed.
+
+        Each plan is minimal and moves only what goes to the node (the first one, of a member, from
+        it); no key moves twice. Each is made for the epoch that the one before leaves, so another
+        change in between makes the rest stale: then ask for the rest again, with a `Node`.
+
+        Method: slow start, as in Envoy and HAProxy. Cost: that of `steps` changes.
+
+        >>> router = Router(["gw-1", "gw-2"])
+        >>> for plan in router.ramp("gw-3", over=60, steps=4):
+        ...     router.apply(plan)  # and then wait 20 seconds
+        >>> router.ring.node("gw-3").weight
+        1.0
+        """
+        return ramp(self._state.ring, self._state.epoch, node, over, steps, start)
+
+    def apply(self, plan: Plan, *, allow_unpin: bool = False) -> None:
+        """Make the change that a plan describes, whether it was made here or read from JSON.
+
+        Args:
+            allow_unpin: As for `update`. The pins that count are those of now.
+
+        Raises:
+            PinnedNodeError: As for `update`.
             StalePlanError: The members, the options or the epoch are not those that the plan was
                 made for. Nothing was changed; make a new plan.
         """
         if not isinstance(plan, Plan):
             raise TypeError(f"apply takes a Plan, not {plain_type(plan)}")
         with self._lock:
-            ring, epoch = self._state
+            began = time.perf_counter()
+            state = self._state
+            ring, epoch = state.ring, state.epoch
             if plan.epoch is not None and plan.epoch != epoch:
                 raise StalePlanError(
                     f"the plan was made at epoch {plan.epoch}, and the router is at epoch {epoch}; "
@@ -196,39 +256,170 @@ class Router(Live):
                     "the plan changes more than members (its two rings differ in vnodes), and a "
                     "router keeps its options; make a new Router"
                 )
+            state.check_pins(plan.changes, allow_unpin)
             if plan.changes:
-                self._commit(after, epoch + 1)
+                self._commit(state.changed(plan, after, began))
+
+    # --- health ---
+
+    @property
+    def down(self) -> tuple[str, ...]:
+        """The names of the nodes that are marked down, in order."""
+        return tuple(sorted(self._state.down))
+
+    def mark_down(self, *names: str) -> bool:
+        """Let other nodes answer for these, which stay members; return whether one was up.
+
+        Each key of such a node goes to the node that `walk(key)` names next. That is no change of
+        ownership: there is no plan, and the epoch stays. A mark is this router's own: `to_dict` is
+        without it, and it goes when the node is removed.
+
+        Raises:
+            UnknownNodeError: There is no node of that name. Nothing was marked.
+
+        Cost: at most that of `remove`. A lookup costs what it cost before.
+
+        >>> router = Router(["gw-1", "gw-2", "gw-3"])
+        >>> first, second, third = router.walk("user:7")
+        >>> router.mark_down(first), router.owner("user:7") == second
+        (True, True)
+        >>> router.mark_up(first), router.owner("user:7") == first
+        (True, True)
+        """
+        return self._mark(names, frozenset.union)
+
+    def mark_up(self, *names: str) -> bool:
+        """Take marks away, so that every key comes back; return whether one was down.
+
+        Cost and errors as for `mark_down`.
+        """
+        return self._mark(names, frozenset.difference)
+
+    def _mark(
+        self, names: tuple[str, ...], change: Callable[[frozenset[str], set[str]], frozenset[str]]
+    ) -> bool:
+        with self._lock:
+            state = self._state
+            for name in names:
+                find_name(state.ring.names, name)
+            down = change(state.down, set(names))
+            if down == state.down:
+                return False
+            self._commit(state.marked(down))
+        return True
+
+    def displaced(self, name: str) -> Moves:
+        """Return the ranges of a node that is down, as moves from it to the nodes that serve them.
+
+        There are none when it is up. `target` is None when every node is down. Pinned keys are not
+        looked at.
+
+        Raises:
+            UnknownNodeError: There is no node of that name.
+
+        >>> router = Router(["gw-1", "gw-2", "gw-3"])
+        >>> router.mark_down("gw-2")
+        True
+        >>> moves = router.displaced("gw-2")
+        >>> round(moves.fraction, 9) == round(router.ring.shares["gw-2"], 9)
+        True
+        """
+        state = self._state
+        find_name(state.ring.names, name)
+        return displaced(state.ring, state.live, name)
+
+    # --- pins ---
+
+    @property
+    def pins(self) -> Mapping[bytes, str]:
+        """The pinned keys, as the bytes that would be hashed, and the node of each; read-only."""
+        return self._state.pins.nodes
+
+    def pin(self, key: _Key, node: str) -> None:
+        """Let `key` go to `node`, whatever the ring says; an older pin of the key ends.
+
+        A key counts by the bytes that would be hashed: a str and its UTF-8 are one key, and with
+        hash tags a pin of one key is a pin of all keys of that tag. While the node is down, the key
+        goes where it would without the pin. Pins are part of `to_dict`; the epoch stays.
+
+        Raises:
+            UnknownNodeError: There is no node of that name.
+            TypeError, OverflowError, UnicodeEncodeError: As for `owner`.
+
+        Cost: O(pins). Lookups cost one more hash and dictionary lookup while there is a pin.
+
+        >>> router = Router(["gw-1", "gw-2"])
+        >>> router.pin("tenant:7", "gw-2")
+        >>> router.owner(b"tenant:7"), dict(router.pins)
+        ('gw-2', {b'tenant:7': 'gw-2'})
+        """
+        with self._lock:
+            state = self._state
+            find_name(state.ring.names, node)
+            key_bytes = state.ring._key_bytes(key)
+            self._commit(state.pinned(state.pins.with_pin(key_bytes, str(node))))
+
+    def unpin(self, key: _Key) -> bool:
+        """Let `key` go where the ring says; return whether it was pinned. Cost: O(pins)."""
+        with self._lock:
+            state = self._state
+            key_bytes = state.ring._key_bytes(key)
+            if key_bytes not in state.pins.nodes:
+                return False
+            self._commit(state.pinned(state.pins.without([Pin(key_bytes, "")])))
+        return True
+
+    def stats(self) -> RouterStats:
+        """Return the measures of the moment, of each node and over all. O(points).
+
+        >>> Router(["gw-1"]).stats().nodes[0].share
+        1.0
+        """
+        return stats_of(self._state)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Router):
             return NotImplemented
-        return self._state == other._state
+        return self._identity() == other._identity()
+
+    def _identity(self) -> tuple[object, ...]:
+        state = self._state
+        return state.ring, state.epoch, state.pins.nodes
 
     __hash__ = None  # type: ignore[assignment]
 
     def __copy__(self) -> Self:
-        return self._restored(*self._state)
+        restore, arguments = self.__reduce__()
+        return cast("Self", restore(*arguments))
 
     def __deepcopy__(self, memo: object) -> Self:
-        return self._restored(*self._state)
+        return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self)._restored, self._state
+        state = self._state
+        return type(self)._restored, (state.ring, state.epoch, tuple(state.pins), state.down)
 
     @classmethod
-    def _restored(cls, ring: Ring, epoch: int) -> Self:
+    def _restored(
+        cls, ring: Ring, epoch: int, pins: Iterable[Pin] = (), down: frozenset[str] = frozenset()
+    ) -> Self:
         self = cls.__new__(cls)
-        self._start(ring, epoch)
+        self._start(State(ring, epoch, Pins(pins), down))
         return self
 
     def __repr__(self) -> str:
-        ring, epoch = self._state
-        return f"<{type(self).__name__} at epoch {epoch}: {ring!r}>"
+        state = self._state
+        down = f", {len(state.down)} down" if state.down else ""
+        return f"<{type(self).__name__} at epoch {state.epoch}: {state.ring!r}{down}>"
 
     def to_dict(self) -> dict[str, object]:
-        """Return the router as a dictionary that JSON can hold: its epoch and its ring."""
-        ring, epoch = self._state
-        return {"epoch": epoch, "ring": ring.to_dict()}
+        """Return the router as a dictionary that JSON can hold: its epoch, its ring and its pins.
+
+        `pins` is a field of it only where there are any.
+        """
+        state = self._state
+        pins = {"pins": [pin.to_dict() for pin in state.pins]} if state.pins else {}
+        return {"epoch": state.epoch, "ring": state.ring.to_dict(), **pins}
 
     @classmethod
     def from_dict(cls, data: object) -> Self:
@@ -237,20 +428,13 @@ class Router(Live):
         Raises:
             ValueError: A field is missing, unknown or wrong; the message names it.
         """
-        record = check_fields(data, "router", _FIELDS)
+        record = check_fields(data, "router", _FIELDS, optional=_OPTIONAL_FIELDS)
         epoch = field(record, "router", "epoch", int)
         if epoch < 0:
             raise ValueError(f"router.epoch: must not be negative, not {epoch}")
-        return cls._restored(Ring.from_dict(record["ring"]), epoch)
-
-
-def _planned(
-    ring: Ring,
-    epoch: int,
-    add: Adds,
-    remove: Iterable[str],
-    reweight: Mapping[str, float] | None,
-) -> tuple[Plan, Ring]:
-    changes = changes_for(ring.names, ring.nodes, add, remove, reweight)
-    after = ring._changed(changes) if changes else ring
-    return ring._plan(after, changes, epoch), after
+        ring = Ring.from_dict(record["ring"])
+        pins = Pin.list_from(record.get("pins", []), "router.pins")
+        for pin in pins:
+            if pin.node not in ring:
+                raise ValueError(f"router.pins: {pin.key!r} is pinned to {pin.node!r}, which is no node")
+        return cls._restored(ring, epoch, pins)

@@ -1,0 +1,117 @@
+"""The state of a router at one moment: the members, the nodes that are down, the pins, the epoch."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from ringhash.batch import readable
+from ringhash.errors import PinnedNodeError
+from ringhash.health import live_ring, members_of
+from ringhash.membership import find_name
+from ringhash.pins import Pin, Pins, kept
+from ringhash.plan import NodeChange, Plan
+from ringhash.ring import Ring
+
+__all__ = ["State"]
+
+_NO_PINS = Pins()
+
+
+class State:
+    """A snapshot that never changes, so that whoever reads it needs no lock.
+
+    `ring` is the members, `live` the ring of those that are up, which answers. `last` is the plan
+    of the last change of the members and the seconds that it took, None before the first.
+    """
+
+    __slots__ = ("_members", "down", "epoch", "last", "live", "live_pins", "pins", "ring")
+
+    def __init__(
+        self,
+        ring: Ring,
+        epoch: int = 0,
+        pins: Pins = _NO_PINS,
+        down: frozenset[str] = frozenset(),
+        *,
+        base: Ring | None = None,
+        last: tuple[Plan, float] | None = None,
+    ) -> None:
+        self.ring = ring
+        self.epoch = epoch
+        self.pins = pins
+        self.down = down
+        self.last = last
+        self.live = live_ring(ring, down, base or ring)
+        self.live_pins = pins.without(pins.to(down)) if pins and down else pins
+        self._members: np.ndarray[Any, np.dtype[np.intp]] | None = None
+
+    # --- what may come next ---
+
+    def planned(self, changes: tuple[NodeChange, ...]) -> tuple[Plan, Ring]:
+        """Return the plan of a change of the members, and the ring that it makes."""
+        after = self.ring._changed(changes) if changes else self.ring
+        return self.ring._plan(after, changes, self.epoch, self._ended_by(changes)), after
+
+    def check_pins(self, changes: tuple[NodeChange, ...], allow_unpin: bool) -> None:
+        """Raise `PinnedNodeError` when a change takes a node that keys are pinned to."""
+        unpins = self._ended_by(changes)
+        if unpins and not allow_unpin:
+            raise PinnedNodeError(
+                f"the change takes nodes that keys are pinned to ({len(unpins)} keys), such as "
+                f"{unpins[0].key!r} to {unpins[0].node!r}; unpin them, or say allow_unpin=True"
+            )
+
+    def changed(self, plan: Plan, ring: Ring, began: float) -> State:
+        """Return the state after `plan`; the marks and the pins of a node that left are gone."""
+        return State(
+            ring,
+            self.epoch + 1,
+            self.pins.without(self._ended_by(plan.changes)),
+            frozenset(name for name in self.down if name in ring),
+            base=self.live if self.down else ring,
+            last=(plan, time.perf_counter() - began),
+        )
+
+    def marked(self, down: frozenset[str]) -> State:
+        """Return the state in which just these nodes are down."""
+        return State(self.ring, self.epoch, self.pins, down, base=self.live, last=self.last)
+
+    def pinned(self, pins: Pins) -> State:
+        """Return the state with these pins."""
+        state = State(self.ring, self.epoch, pins, last=self.last)
+        state.down, state.live = self.down, self.live
+        state.live_pins = pins.without(pins.to(self.down))
+        return state
+
+    def _ended_by(self, changes: tuple[NodeChange, ...]) -> tuple[Pin, ...]:
+        gone = (change.before.name for change in changes if change.before and not change.after)
+        return self.pins.to(gone) if self.pins else ()
+
+    # --- lookups of many keys ---
+
+    def index_many(self, keys: Any) -> np.ndarray[Any, np.dtype[np.intp]]:
+        """Return the owners of many keys, as indexes into the nodes of `ring`."""
+        pins = self.live_pins
+        keys = kept(keys) if pins else keys
+        indexes = self.live._indexes(readable(keys))
+        if self.live is not self.ring:
+            if self._members is None:
+                self._members = members_of(self.ring, self.live)
+            indexes = self._members[indexes]
+        if pins:
+            for row, name in pins.rows(self.live, keys):
+                indexes[row] = find_name(self.ring.names, name)
+        return indexes
+
+    def owner_many(self, keys: Any) -> list[str]:
+        """Return the owners of many keys, by name."""
+        pins = self.live_pins
+        keys = kept(keys) if pins else keys
+        owners = self.live._owners(readable(keys))
+        if pins:
+            for row, name in pins.rows(self.live, keys):
+                owners[row] = name
+        return owners
