@@ -10,7 +10,7 @@ CHAOS_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-CORE := $(wildcard src/ringhash/*.pyx src/ringhash/*.pxd) setup.py pyproject.toml
+CORE := $(wildcard src/ringhash/*.pyx src/ringhash/*.pxd src/ringhash/interop/*.pyx src/ringhash/interop/*.pxd) setup.py pyproject.toml
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -26,7 +26,7 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.core: $(VENV)/.made $(CORE)
-	$(BIN)/python -m pip install --quiet --editable ".[cli]" --group test --group frames
+	$(BIN)/python -m pip install --quiet --editable ".[cli,interop]" --group test --group frames
 	sh .ci/install-postgres $(BIN)/python
 	@touch $@
 
@@ -35,7 +35,7 @@ $(VENV)/.lint: $(VENV)/.made pyproject.toml
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.core benchmarks/peers.txt
-	$(BIN)/python -m pip install --quiet --editable ".[cli,bench]" --group bench
+	$(BIN)/python -m pip install --quiet --editable ".[cli,interop,bench]" --group bench
 	@while read -r peer; do \
 		$(BIN)/python -m pip install --quiet "$$peer" || echo "No $$peer here: its column will be missing."; \
 	done <benchmarks/peers.txt
@@ -69,7 +69,7 @@ format: $(VENV)/.lint ## Rewrite the Python files in the project's style
 
 types: $(VENV)/.core $(VENV)/.lint ## Static types, and the stub against the built core
 	$(BIN)/mypy --strict src $(wildcard tests/typing_*.py)
-	$(BIN)/python -m mypy.stubtest ringhash._core --mypy-config-file pyproject.toml
+	$(BIN)/python -m mypy.stubtest ringhash._core ringhash.interop._table --mypy-config-file pyproject.toml
 
 build: $(VENV)/.lint ## The sdist, and this machine's wheel made from it, in dist/
 	rm -rf dist
@@ -91,7 +91,7 @@ $(VENV)-asan/.made:
 	@touch $@
 
 asan: $(VENV)-asan/.made ## The core's tests under AddressSanitizer (needs libasan)
-	RINGHASH_SANITIZE=address $(VENV)-asan/bin/python -m pip install --quiet ".[cli]" --group test
+	RINGHASH_SANITIZE=address $(VENV)-asan/bin/python -m pip install --quiet ".[cli,interop]" --group test
 	LD_PRELOAD="$(ASAN_RUNTIME)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 		$(VENV)-asan/bin/python -m pytest tests -m core -p no:cacheprovider $(PYTEST_ARGS)
 

@@ -1,4 +1,4 @@
-"""The compiled core, ringhash._core. Everything else about the package is in pyproject.toml."""
+"""The compiled core, ringhash._core, and the table of ringhash.interop. All else is in pyproject.toml."""
 
 import os
 from pathlib import Path
@@ -33,9 +33,15 @@ core = Extension(
     depends=[path.as_posix() for path in sorted(Path("src/ringhash").glob("*.pxd"))],
 )
 
+table = Extension(
+    "ringhash.interop._table",
+    ["src/ringhash/interop/_table.pyx"],
+    depends=["src/ringhash/interop/_hashes.pxd"],
+)
+
 setup(
     ext_modules=cythonize(
-        [core],
+        [core, table],
         build_dir="build",
         compiler_directives={
             "language_level": 3,

@@ -90,7 +90,7 @@ class Assignment(Immutable):
 
     def index_many(self, keys: Any) -> np.ndarray[Any, np.dtype[np.intp]]:
         """Return the workers of many keys as indexes into `workers`, compiled."""
-        return cast("np.ndarray[Any, np.dtype[np.intp]]", self._index[self.shards._positions(readable(keys))])
+        return cast("np.ndarray[Any, np.dtype[np.intp]]", self._index[self.shards.positions(keys)])
 
     def shards_of(self, worker: str) -> tuple[int, ...]:
         """Return the shards of a worker, in order.
@@ -178,7 +178,7 @@ class Assignment(Immutable):
             each worker that has any. `moved`: shards that changed their worker.
         """
         sample = readable(keys)
-        counts = np.bincount(self._index[self.shards._positions(sample)], minlength=len(self.workers))
+        counts = np.bincount(self._index[self.shards.positions(sample)], minlength=len(self.workers))
         total = int(counts.sum())
         loads = {node.name: int(count) for node, count in zip(self.workers, counts, strict=True)}
         weights = np.array([node.weight for node in self.workers])

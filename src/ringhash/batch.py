@@ -23,6 +23,8 @@ def readable(keys: Any) -> Batch:
         TypeError: One key was given instead of many, or an array of a type that no key has.
         ValueError: The array has not one dimension.
     """
+    if isinstance(keys, Batch):  # that is asked of several rings
+        return keys
     if type(keys) is list or type(keys) is tuple:
         return Batch(keys)
     if isinstance(keys, (str, bytes, bytearray, memoryview)):

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast, overload
 
 import numpy as np
 
-from ringhash._core import KeySpace
-from ringhash.batch import readable
 from ringhash.immutable import Immutable, slot_setter
 from ringhash.node import Node
 from ringhash.pins import Pin
 from ringhash.records import check_fields, field
-from ringhash.space import Positions, ShardSpace
+from ringhash.space import Positions, describe, positions_of, read_positions
 
 __all__ = ["KeyRange", "Move", "Moves", "NodeChange", "Plan"]
 
-_FIELDS = frozenset({"before", "after", "epoch", "space", "seed", "hash_tags", "changes", "moves"})
+_COMMON_FIELDS = frozenset({"before", "after", "epoch", "space", "changes", "moves"})
+_FIELDS = _COMMON_FIELDS | {"seed", "hash_tags"}
+_PLACED_FIELDS = _COMMON_FIELDS | {"placement"}
 _OPTIONAL_FIELDS = frozenset({"shards", "unpins"})
 _CHANGE_FIELDS = frozenset({"before", "after"})
 
@@ -198,6 +198,24 @@ class Plan(Immutable):
         """The part of all positions that moves, from 0 to 1; exact but for one rounding."""
         return self.moves.fraction
 
+    @property
+    def needless(self) -> float:
+        """The part of all positions that moves between two nodes which did not change, from 0 to 1.
+
+        Always 0 for a `Ring`; other programs (`ringhash.interop`) move keys that no change asked for.
+
+        >>> from ringhash import Ring
+        >>> ring = Ring(["gw-1", "gw-2", "gw-3"])
+        >>> ring.diff(ring.without("gw-2")).needless
+        0.0
+        """
+        changed = {(b or a).name for b, a in self._changes}  # type: ignore[union-attr]
+        here, there = (
+            np.array([name not in changed for name in names] + [False])  # index -1: nobody
+            for names in (self._sources, self._targets)
+        )
+        return Moves(self, np.flatnonzero(here[self._source_index] & there[self._target_index])).fraction
+
     def between(self, source: str | None, target: str | None) -> Moves:
         """Return the moves from `source` to `target`; none where nothing goes that way."""
         here = self._source_index == _index(self._sources, source)
@@ -240,7 +258,7 @@ class Plan(Immutable):
 
     def mask(self, keys: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return which of `keys` move, as an array of bool; `keys` as for `Ring.index_many`."""
-        positions = self._key_space._positions(readable(keys))
+        positions = positions_of(self._key_space, keys)
         if not len(self):
             return np.zeros(len(positions), np.bool_)
         rows = np.searchsorted(self._starts, positions, "right")
@@ -279,7 +297,7 @@ class Plan(Immutable):
         return (
             (self.before, self.after, self.epoch, self.space)
             == (other.before, other.after, other.epoch, other.space)
-            and self._hashing == other._hashing
+            and describe(self._key_space) == describe(other._key_space)
             and self._changes == other._changes
             and self.unpins == other.unpins
             and self.moves == other.moves
@@ -287,11 +305,6 @@ class Plan(Immutable):
 
     def __hash__(self) -> int:
         return hash((self.before, self.after, self.epoch, self.space, self._changes))
-
-    @property
-    def _hashing(self) -> tuple[int, bool, bool]:
-        space = self._key_space
-        return space.seed, bool(space.hash_tags), isinstance(space, ShardSpace)
 
     def __repr__(self) -> str:
         epoch = "" if self.epoch is None else f" at epoch {self.epoch}"
@@ -327,9 +340,7 @@ class Plan(Immutable):
             "after": self.after,
             "epoch": self.epoch,
             "space": self.space,
-            "seed": self._key_space.seed,
-            "hash_tags": bool(self._key_space.hash_tags),
-            **({"shards": True} if isinstance(self._key_space, ShardSpace) else {}),
+            **describe(self._key_space),
             "changes": [{"before": b and b.to_dict(), "after": a and a.to_dict()} for b, a in self._changes],
             "moves": [[*move.range, move.source, move.target] for move in self.moves],
             **unpins,
@@ -343,23 +354,16 @@ class Plan(Immutable):
             ValueError: A field is missing, unknown or wrong, or the moves overlap or are out of
                 order; the message names the field.
         """
-        record = check_fields(data, "plan", _FIELDS, optional=_OPTIONAL_FIELDS)
-        of_shards = "shards" in record
-        if of_shards and record["shards"] is not True:
-            raise ValueError(f"plan.shards: must be true or left out, not {record['shards']!r}")
+        placed = isinstance(data, Mapping) and "placement" in data
+        fields = _PLACED_FIELDS if placed else _FIELDS
+        record = check_fields(data, "plan", fields, optional=_OPTIONAL_FIELDS)
         space = field(record, "plan", "space", int)
         if not 1 <= space <= 1 << 64:
             raise ValueError(f"plan.space: must be from 1 to 2**64, not {space}")
-        if of_shards and space > 1 << 32:
-            raise ValueError(f"plan.space: there are at most 2**32 shards, not {space}")
-        seed = field(record, "plan", "seed", int)
-        if not 0 <= seed < 1 << 64:
-            raise ValueError(f"plan.seed: must be from 0 to 2**64 - 1, not {seed}")
         epoch = field(record, "plan", "epoch", int, type(None))
         if epoch is not None and epoch < 0:
             raise ValueError(f"plan.epoch: must not be negative, not {epoch}")
         starts, ends, sources, targets = _read_moves(field(record, "plan", "moves", list), space)
-        hash_tags = field(record, "plan", "hash_tags", bool)
         names = tuple(sorted({name for name in (*sources, *targets) if name is not None}))
         index: dict[str | None, int] = {name: i for i, name in enumerate(names)}
         index[None] = -1
@@ -368,7 +372,7 @@ class Plan(Immutable):
             after=field(record, "plan", "after", str),
             epoch=epoch,
             space=space,
-            key_space=ShardSpace(space, seed, hash_tags) if of_shards else KeySpace(seed, hash_tags),
+            key_space=read_positions(record, space),
             changes=_read_changes(field(record, "plan", "changes", list)),
             ranges=(np.array(starts, np.uint64), np.array(ends, np.uint64)),
             owners=(

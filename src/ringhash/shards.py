@@ -7,7 +7,6 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from ringhash.batch import readable
 from ringhash.node import Node, plain_type
 from ringhash.plan import NodeChange, Plan
 from ringhash.records import check_fields, field
@@ -76,7 +75,7 @@ class Shards(ShardSpace):
         >>> shards.of_many(["a", "b"]).tolist() == [shards.of("a"), shards.of("b")]
         True
         """
-        positions = self._positions(readable(keys))
+        positions = self.positions(keys)
         return cast("np.ndarray[Any, np.dtype[np.intp]]", positions.astype(np.intp))
 
     def double(self) -> Shards:

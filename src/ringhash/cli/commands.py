@@ -41,10 +41,17 @@ def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
     return decorate
 
 
-cluster_options = options(
+def _needs_nodes(command: Command) -> Command:
+    """Make --nodes required; `plan` can do without it."""
+    for parameter in getattr(command, "__click_params__", []):
+        if parameter.name == "nodes":
+            parameter.required = True
+    return command
+
+
+nodes_options = options(
     click.option(
         "--nodes",
-        required=True,
         metavar="LIST|FILE",
         help="Names as in a,b=2,c (=2 is a weight), or a JSON file: a name that ends in .json, or @FILE.",
     ),
@@ -53,6 +60,19 @@ cluster_options = options(
     click.option("--seed", type=int, metavar="N", help="Seed of the hash.  [default: 0]"),
     click.option(
         "--hash-tags/--no-hash-tags", default=None, help="Place {user:7}:cart by user:7 alone.  [default: no]"
+    ),
+)
+cluster_options = options(_needs_nodes, nodes_options)
+other_program_options = options(
+    click.option(
+        "--like",
+        metavar="PROGRAM",
+        help="Plan a change of nginx, haproxy, envoy, twemproxy and others; with --before and --after.",
+    ),
+    click.option("--before", metavar="FILE", help="With --like: the configuration as it is."),
+    click.option("--after", metavar="FILE", help="With --like: the configuration as it will be."),
+    click.option(
+        "--block", metavar="NAME", help="With --like: which upstream, backend, cluster or pool, if several."
     ),
 )
 key_options = options(
@@ -116,13 +136,14 @@ def owner(
 
 
 @ringhash.command()
-@cluster_options
+@nodes_options
 @click.option("--add", multiple=True, metavar="LIST|FILE", help="Nodes to add, as for --nodes.")
 @click.option("--remove", multiple=True, metavar="LIST", help="Nodes to remove, as in a,b.")
 @click.option("--reweight", multiple=True, metavar="LIST", help="New weights, as in a=2,b=0.5.")
 @key_options
 @click.option("-o", "--output", metavar="FILE", help="Write the plan as JSON, for Plan.from_dict.")
 @click.option("--all", "every_pair", is_flag=True, help="Show every pair of nodes, not the 20 largest.")
+@other_program_options
 @json_option
 def plan(
     add: tuple[str, ...],
@@ -133,6 +154,10 @@ def plan(
     column: str | None,
     output: str | None,
     every_pair: bool,
+    like: str | None,
+    before: str | None,
+    after: str | None,
+    block: str | None,
     as_json: bool,
     **cluster: Any,
 ) -> None:
@@ -141,24 +166,40 @@ def plan(
     The ranges are exact. With keys, each one is asked before and after and compared with the
     plan: if one moved otherwise, the exit status is 1.
 
+    With --like, it is a change of another program's configuration, and the answer says also how
+    much of it is needless, what setting would avoid that, and what a ring of ours would move.
+
     \b
       ringhash plan --nodes gw-1,gw-2,gw-3 --add gw-4
       ringhash plan --nodes ring.json --remove gw-2 --keys keys.txt.gz -o plan.json
+      ringhash plan --like nginx --before old.conf --after new.conf --keys keys.txt
     """
     source = _source(keys_file, csv_file, column)
+    if like is not None:
+        given = [*add, *remove, *reweight, *(v for v in cluster.values() if v not in (None, ()))]
+        if given or before is None or after is None:
+            raise click.UsageError("--like takes --before and --after, and no nodes or changes")
+        from ringhash.cli.like import plan_like  # noqa: PLC0415
+
+        plan_like(like, before, after, block, source, output=output, every_pair=every_pair, as_json=as_json)
+        return
+    if before is not None or after is not None or block is not None:
+        raise click.UsageError("--before, --after and --block are for another program: say which with --like")
+    if cluster["nodes"] is None:
+        raise click.UsageError("Missing option '--nodes'.")
     _one_stdin(cluster["nodes"], source, *add)
-    before = read_cluster(**cluster)
-    made, after = planned(
-        before,
+    now = read_cluster(**cluster)
+    made, then = planned(
+        now,
         [node for value in add for node in nodes_in(value)],
         names_in(remove),
         named_weights("--reweight", reweight),
     )
-    least = ideal(before.ring, after)
+    least = ideal(now.ring, then)
     found = None
     if source:
         with closing(watched(source)) as blocks:
-            found = check(made, before.ring, after, blocks)
+            found = check(made, now.ring, then, blocks)
     if output:
         Path(output).write_text(json.dumps(made.to_dict()) + "\n", encoding="utf-8")
     if as_json:

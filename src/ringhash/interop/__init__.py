@@ -1,0 +1,26 @@
+"""Rings that place every key exactly as other programs do, so that their changes can be planned."""
+
+from ringhash.interop.cassandra import CassandraRing
+from ringhash.interop.envoy import EnvoyMaglev, EnvoyRing
+from ringhash.interop.haproxy import HAProxyRing
+from ringhash.interop.kafka import KafkaPartitioner
+from ringhash.interop.ketama import KetamaRing
+from ringhash.interop.nginx import NginxRing
+from ringhash.interop.placement import Placement, TextKeys, UnplacedKeyError
+from ringhash.interop.redis import RedisSlots
+from ringhash.interop.uhashring import UHashRing
+
+__all__ = [
+    "CassandraRing",
+    "EnvoyMaglev",
+    "EnvoyRing",
+    "HAProxyRing",
+    "KafkaPartitioner",
+    "KetamaRing",
+    "NginxRing",
+    "Placement",
+    "RedisSlots",
+    "TextKeys",
+    "UHashRing",
+    "UnplacedKeyError",
+]

@@ -1,0 +1,55 @@
+"""A plain list of servers: a name a line, and after blanks a weight. # begins a comment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from ringhash.interop.config.errors import ConfigError, at, placing
+from ringhash.interop.envoy import EnvoyMaglev, EnvoyRing
+from ringhash.interop.haproxy import HAProxyRing
+from ringhash.interop.ketama import Flavour, KetamaRing
+from ringhash.interop.nginx import NginxRing
+from ringhash.interop.placement import Placement
+from ringhash.interop.uhashring import UHashRing
+
+__all__ = ["LISTED", "read_list"]
+
+
+def _ketama(flavour: str) -> Callable[[dict[str, int]], Placement]:
+    return lambda servers: KetamaRing(servers, cast("Flavour", flavour))
+
+
+LISTED: dict[str, Callable[[Any], Placement]] = {
+    "nginx": NginxRing,
+    "haproxy": HAProxyRing,
+    "envoy": EnvoyRing,
+    "envoy-maglev": EnvoyMaglev,
+    "uhashring": UHashRing,
+    "uhashring-ketama": lambda servers: UHashRing(servers, "ketama"),
+    "twemproxy": _ketama("twemproxy"),
+    "libketama": _ketama("libketama"),
+    "libmemcached": _ketama("libmemcached"),
+    "libmemcached-weighted": _ketama("libmemcached-weighted"),
+    "spymemcached": _ketama("spymemcached"),
+}
+
+
+def read_list(path: str, like: str) -> Placement:
+    """Return the placement of a program from a list of its servers."""
+    servers: dict[str, int] = {}
+    text = Path(path).read_text(encoding="utf-8")
+    for line, row in enumerate(text.splitlines(), 1):
+        words = row.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) > 2 or (len(words) == 2 and not words[1].isdigit()):
+            at(path, line, f"must be a name and perhaps a whole weight, not {row.strip()!r}")
+        if words[0] in servers:
+            at(path, line, f"the server {words[0]!r} is given twice")
+        servers[words[0]] = int(words[1]) if len(words) == 2 else 1
+    if not servers:
+        raise ConfigError(f"{path}: has no servers")
+    with placing(path, 1):
+        return LISTED[like](servers)

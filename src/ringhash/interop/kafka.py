@@ -1,0 +1,62 @@
+"""Kafka: the partition of a record that has a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from ringhash.interop.placement import (
+    Options,
+    Placement,
+)
+
+__all__ = ["KafkaPartitioner"]
+
+_HASHES = {"murmur2": "kafka-murmur2", "consistent": "crc32", "fnv1a": "kafka-fnv1a"}
+
+
+class KafkaPartitioner(Placement):
+    """The partition to which a producer sends a record by its key. Exact for the Java client and kafka-python
+    ("murmur2") and for librdkafka 2.16.
+
+    Source: DefaultPartitioner and Utils.murmur2 of the Java client; rdkafka_msg.c. A position is a
+    partition, and an owner is its number as text.
+
+    Args:
+        partitions: Their number, or their names, the numbers from 0 on as text.
+        partitioner: "murmur2" (Java's default, librdkafka's `murmur2`), "consistent" (librdkafka's
+            `consistent`, CRC-32) or "fnv1a" (librdkafka's `fnv1a`, as Sarama).
+
+    A record without a key goes to any partition. librdkafka's names with `_random` send an empty key to
+    any partition too.
+
+    >>> partitions = KafkaPartitioner(4)
+    >>> partitions.owner("foobar"), partitions.position("foobar")
+    ('2', 2)
+    >>> f"{partitions.diff(KafkaPartitioner(5)).fraction:.0%}"
+    '80%'
+    """
+
+    program = "kafka"
+    _options: ClassVar[Options] = {"partitioner": (str,)}
+
+    def __init__(
+        self,
+        partitions: int | Iterable[str],
+        partitioner: Literal["murmur2", "consistent", "fnv1a"] = "murmur2",
+    ) -> None:
+        names = [str(i) for i in range(partitions)] if isinstance(partitions, int) else list(partitions)
+        if not names or names != [str(i) for i in range(len(names))]:
+            raise ValueError("there must be a partition, and they are named by the numbers from 0 on")
+        if partitioner not in _HASHES:
+            raise ValueError(f"there is no partitioner {partitioner!r}; there are {', '.join(_HASHES)}")
+        count = len(names)
+        self._place(
+            dict.fromkeys(names, 1),
+            {"partitioner": partitioner},
+            keys=(_HASHES[partitioner], count, None),
+            space=count,
+            stretches=(np.arange(count, dtype=np.uint64), np.arange(count, dtype=np.int32)),
+        )
