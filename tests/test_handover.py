@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import ringhash.handover.journal as journal_module
 import ringhash.router as router_module
 import ringhash.transit as transit_module
-from ringhash import Ring, Router, StalePlanError
+from ringhash import Ring, Router, StalePlanError, assign
 from ringhash.errors import (
     HandoverError,
     HandoverRunningError,
@@ -86,6 +86,20 @@ def test_the_pieces_are_the_plan(count: int, added: int, by: Any, most: float | 
     assert mask.tolist() == plan.mask(KEYS).tolist()
     for piece in pieces[:2]:
         assert [key in piece for key in KEYS[:50]] == piece.mask(KEYS[:50]).tolist()
+
+
+def test_a_plan_of_shards_is_cut_in_the_same_way() -> None:
+    before = assign(64, ["w-1", "w-2"])
+    after = assign(64, ["w-1", "w-2", "w-3"], before)
+    plan = before.plan(after)
+    pieces = cut(plan, max_share=4 / 64)
+    assert {piece.target for piece in pieces} == {"w-3"}
+    assert sum(piece.share for piece in pieces) == pytest.approx(plan.fraction)
+    moved = np.logical_or.reduce([piece.mask(KEYS) for piece in pieces])
+    assert moved.tolist() == plan.mask(KEYS).tolist()
+    assert [any(key in piece for piece in pieces) for key in KEYS[:50]] == moved[:50].tolist()
+    with pytest.raises(StalePlanError):
+        gentle(Router(["w-1", "w-2"]), plan)
 
 
 def test_a_piece_knows_its_edges_and_its_way_back() -> None:

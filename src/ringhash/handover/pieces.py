@@ -9,9 +9,8 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from ringhash._core import KeySpace
-from ringhash.batch import readable
 from ringhash.plan import KeyRange, Move, Plan
-from ringhash.space import Positions
+from ringhash.space import Positions, positions_of
 
 __all__ = ["By", "Piece", "cut"]
 
@@ -77,7 +76,7 @@ class Piece:
         >>> Piece(0, "a", "b", (KeyRange(0, 2**32 - 1),), 1.0).mask(["x", "y"])
         array([ True,  True])
         """
-        positions = self._key_space._positions(readable(keys)).astype(np.uint64)
+        positions = positions_of(self._key_space, keys).astype(np.uint64)
         starts = np.array([r.start for r in self.ranges], np.uint64)
         ends = np.array([r.end for r in self.ranges], np.uint64)
         rows = np.searchsorted(starts, positions, "right")
