@@ -93,7 +93,7 @@ def test_a_plan_of_shards_is_cut_in_the_same_way() -> None:
     after = assign(64, ["w-1", "w-2", "w-3"], before)
     plan = before.plan(after)
     pieces = cut(plan, max_share=4 / 64)
-    assert {piece.target for piece in pieces} == {"w-3"}
+    assert all("w-3" in piece.nodes for piece in pieces)
     assert sum(piece.share for piece in pieces) == pytest.approx(plan.fraction)
     moved = np.logical_or.reduce([piece.mask(KEYS) for piece in pieces])
     assert moved.tolist() == plan.mask(KEYS).tolist()
