@@ -10,7 +10,7 @@ CHAOS_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-CORE := $(wildcard src/ringhash/*.pyx src/ringhash/*.pxd src/ringhash/interop/*.pyx src/ringhash/interop/*.pxd) setup.py pyproject.toml
+CORE := $(wildcard src/ringhash/*.px[di] src/ringhash/*.pyx src/ringhash/interop/*.pxd src/ringhash/interop/*.pyx) setup.py pyproject.toml
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -30,7 +30,7 @@ class BuildCore(build_ext):
 core = Extension(
     "ringhash._core",
     ["src/ringhash/_core.pyx"],
-    depends=[path.as_posix() for path in sorted(Path("src/ringhash").glob("*.pxd"))],
+    depends=[path.as_posix() for path in sorted(Path("src/ringhash").glob("*.px[di]"))],
 )
 
 table = Extension(

@@ -7,7 +7,7 @@ import zipfile
 from email.parser import Parser
 from pathlib import Path
 
-SOURCES = (".pyx", ".pxd", ".c", ".h", ".html")
+SOURCES = (".pyx", ".pxd", ".pxi", ".c", ".h", ".html")
 
 
 def check_wheel(path: Path) -> list[str]:
@@ -58,7 +58,7 @@ def check_sdist(path: Path) -> list[str]:
     faults += [f"lacks {name}" for name in wanted if name not in names]
     faults += [
         f"has nothing like {pattern}"
-        for pattern in (r"src/ringhash/.*\.pxd", r"tests/test_.*\.py", r"docs/.*\.md")
+        for pattern in (r"src/ringhash/.*\.pxd", r"src/ringhash/.*\.pxi", r"tests/test_.*\.py", r"docs/.*\.md")
         if not any(re.fullmatch(pattern, name) for name in names)
     ]
     return faults
