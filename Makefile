@@ -14,7 +14,7 @@ CORE := $(wildcard src/ringhash/*.px[di] src/ringhash/*.pyx src/ringhash/interop
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo balancer test chaos lint format types build bench asan valgrind clean
+.PHONY: help demo gateway balancer test chaos lint format types build bench asan valgrind clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ $(VENV)/.bench: $(VENV)/.core benchmarks/peers.txt
 
 demo: $(VENV)/.core ## Route a year of real flights, then change the cluster
 	$(BIN)/python examples/flights_demo.py
+
+gateway: $(VENV)/.core ## A cluster of WebSocket gateways: one joins, one is killed (live view)
+	$(BIN)/python examples/websocket_gateway/gateways.py
 
 balancer: $(VENV)/.core ## An HTTP balancer and five backends under load, one of which is killed
 	$(BIN)/python examples/http_balancer/demo.py

@@ -5,19 +5,28 @@ from ringhash.bounded import BoundedRouter, LoadReport, Ticket
 from ringhash.errors import (
     DuplicateNodeError,
     EmptyRingError,
+    GuardError,
+    HandoverError,
+    HandoverRunningError,
+    JournalError,
     LeaseLost,
+    Moved,
     NoNodeAvailableError,
     PinnedNodeError,
     RinghashError,
     StalePlanError,
+    StaleRouterError,
     UnknownNodeError,
 )
+from ringhash.guard import Guard
+from ringhash.handover import Handover
 from ringhash.hotkeys import HotKey, HotKeys, HotReport
 from ringhash.node import Node
 from ringhash.pins import Pin
 from ringhash.plan import KeyRange, Move, Plan
+from ringhash.reconnect import backoff, displaced, drain
 from ringhash.ring import Balance, Ring
-from ringhash.router import Router
+from ringhash.router import Route, Router
 from ringhash.salt import Salt
 from ringhash.shards import Shards
 from ringhash.sizing import recommended_vnodes
@@ -29,13 +38,20 @@ __all__ = [
     "BoundedRouter",
     "DuplicateNodeError",
     "EmptyRingError",
+    "Guard",
+    "GuardError",
+    "Handover",
+    "HandoverError",
+    "HandoverRunningError",
     "HotKey",
     "HotKeys",
     "HotReport",
+    "JournalError",
     "KeyRange",
     "LeaseLost",
     "LoadReport",
     "Move",
+    "Moved",
     "NoNodeAvailableError",
     "Node",
     "NodeStats",
@@ -44,14 +60,19 @@ __all__ = [
     "Plan",
     "Ring",
     "RinghashError",
+    "Route",
     "Router",
     "RouterStats",
     "Salt",
     "Shards",
     "StalePlanError",
+    "StaleRouterError",
     "Ticket",
     "UnknownNodeError",
     "assign",
+    "backoff",
+    "displaced",
+    "drain",
     "recommended_vnodes",
     "simulate",
 ]

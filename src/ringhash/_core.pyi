@@ -41,6 +41,7 @@ class Table(KeySpace):
         seed: int = 0,
         hash_tags: bool = False,
         base: Table | None = None,
+        keys: np.ndarray[Any, np.dtype[np.uint64]] | None = None,
     ) -> Self: ...
     def __init__(self, *args: Any, **options: Any) -> None: ...
     @property

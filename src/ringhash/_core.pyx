@@ -281,6 +281,7 @@ cdef class Table(KeySpace):
 
     Built from `names` (sorted, distinct) and the number of points of each, or merged from `base`, a
     table of the same seed that has some of the same names. Only points that `base` lacks are hashed.
+    Or made of ready points: `keys`, sorted, each position << 32 | index of the name.
     """
 
     cdef readonly tuple names
@@ -291,7 +292,7 @@ cdef class Table(KeySpace):
     cdef readonly Py_ssize_t memory_size
 
     def __cinit__(self, tuple names, counts, uint64_t seed=0, bint hash_tags=False,
-                  Table base=None):
+                  Table base=None, keys=None):
         cdef Py_ssize_t total = 0, node, nodes = len(names)
         cdef list numbers = list(counts)
         if len(numbers) != nodes:
@@ -311,7 +312,9 @@ cdef class Table(KeySpace):
         self.allocate(total, nodes, base)
         for node in range(nodes):
             self.counts[node] = numbers[node]
-        if base is None:
+        if keys is not None:
+            self.build_of(keys)
+        elif base is None:
             self.build()
         else:
             self.build_from(base)
@@ -368,6 +371,19 @@ cdef class Table(KeySpace):
         finally:
             free(keys)
             free(spans)
+        return 0
+
+    cdef int build_of(self, const uint64_t[::1] keys) except -1:
+        cdef Py_ssize_t i, nodes = len(self.names)
+        if keys.shape[0] != self.at.size:
+            raise ValueError(f"{self.at.size} points need as many keys, not {keys.shape[0]}")
+        for i in range(self.at.size):
+            if <uint32_t>keys[i] >= nodes or (i and keys[i] < keys[i - 1]):
+                raise ValueError(f"the keys of points must be sorted, with indexes below {nodes}")
+        if self.at.size:
+            place_keys(&self.at, &keys[0])
+        else:
+            fill_cells(&self.at)
         return 0
 
     cdef int set_span(self, Span* span, Py_ssize_t node, uint32_t begin, uint32_t end) except -1:

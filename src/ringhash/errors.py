@@ -1,13 +1,21 @@
 """The errors of ringhash. Each is a `RinghashError` and the built-in error that a caller expects."""
 
+from __future__ import annotations
+
 __all__ = [
     "DuplicateNodeError",
     "EmptyRingError",
+    "GuardError",
+    "HandoverError",
+    "HandoverRunningError",
+    "JournalError",
     "LeaseLost",
+    "Moved",
     "NoNodeAvailableError",
     "PinnedNodeError",
     "RinghashError",
     "StalePlanError",
+    "StaleRouterError",
     "UnknownNodeError",
 ]
 
@@ -38,6 +46,51 @@ class PinnedNodeError(RinghashError, ValueError):
 
 class StalePlanError(RinghashError, RuntimeError):
     """A plan was applied to a membership that is not the one it was made for."""
+
+
+class HandoverError(RinghashError, RuntimeError):
+    """A handover cannot do what was asked of it."""
+
+
+class HandoverRunningError(HandoverError):
+    """A change was asked of a router while a handover is carrying out another one."""
+
+
+class JournalError(HandoverError):
+    """The journal of a handover cannot be used: it is another's, broken, or taken over."""
+
+
+class StaleRouterError(RinghashError, RuntimeError):
+    """A client has seen a later epoch than this router: catch up, and check again."""
+
+
+class GuardError(RinghashError, RuntimeError):
+    """A guard refused an automatic change; `reasons` has the rules, by name, and why.
+
+    A person who has read them may override a rule by its name.
+    """
+
+    def __init__(self, reasons: dict[str, str]) -> None:
+        self.reasons = reasons
+        super().__init__("; ".join(f"{name}: {why}" for name, why in reasons.items()))
+
+    def __reduce__(self) -> tuple[type[GuardError], tuple[dict[str, str]]]:
+        return type(self), (self.reasons,)
+
+
+class Moved(RinghashError, LookupError):  # noqa: N818 - the answer of a node, named as Redis Cluster names it
+    """The key belongs to another node: `to`, as of `epoch`. None: no node owns it.
+
+    Method: the MOVED redirection of Redis Cluster, with an epoch so that an old answer is known.
+    """
+
+    def __init__(self, to: str | None, epoch: int) -> None:
+        self.to = to
+        self.epoch = epoch
+        super().__init__(to, epoch)
+
+    def __str__(self) -> str:
+        return f"the key belongs to {self.to!r} as of epoch {self.epoch}"
 
 
 class LeaseLost(RinghashError, RuntimeError):  # noqa: N818  it names what happened, as StopIteration does

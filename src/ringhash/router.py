@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import numpy as np
 
 from ringhash._core import Live, own_methods
-from ringhash.errors import StalePlanError
+from ringhash.errors import HandoverRunningError, Moved, StalePlanError, StaleRouterError
 from ringhash.health import displaced
 from ringhash.membership import Adds, changes_between, changes_for, find_name
 from ringhash.node import Node, plain_type
@@ -21,14 +21,33 @@ from ringhash.records import check_fields, field
 from ringhash.ring import Ring
 from ringhash.state import State
 from ringhash.stats import RouterStats, stats_of
+from ringhash.transit import Transit
 
 if TYPE_CHECKING:
     from ringhash._core import _Key
 
-__all__ = ["Router"]
+__all__ = ["Route", "Router"]
 
 _FIELDS = frozenset({"epoch", "ring"})
-_OPTIONAL_FIELDS = frozenset({"pins"})
+_OPTIONAL_FIELDS = frozenset({"handover", "pins"})
+
+
+class Route(NamedTuple):
+    """Where a key goes, and whether it is about to go elsewhere.
+
+    Args:
+        node: The owner of the moment.
+        epoch: As of which epoch. Of two routes of a key the one of the later epoch is right.
+        moving: Whether a handover that runs will take the key from `source` to `target`.
+        source: The node that the handover takes the key from; None where it does not take it.
+        target: The node that the handover gives the key to; None likewise.
+    """
+
+    node: str
+    epoch: int
+    moving: bool = False
+    source: str | None = None
+    target: str | None = None
 
 
 @own_methods
@@ -75,31 +94,32 @@ class Router(Live):
 
     def _commit(self, state: State) -> None:
         self._state = state
-        self._swap(state.live, dict(state.live_pins.nodes) or None)
+        self._swap(state.table, dict(state.live_pins.nodes) or None)
 
     @property
     def ring(self) -> Ring:
-        """The ring of the moment, an immutable snapshot."""
+        """The ring of the moment, an immutable snapshot; while a handover runs, the one before it."""
         return self._state.ring
 
     @property
     def epoch(self) -> int:
-        """How many changes there have been; 0 at the start."""
+        """How many changes there have been; 0 at the start. Every piece of a handover is one."""
         return self._state.epoch
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes, in order of their names."""
-        return self.ring.nodes
+        """The nodes, in order of their names; while a handover runs, those of before and after."""
+        return self._state.nodes
 
     def __len__(self) -> int:
-        return len(self.ring)
+        return len(self.nodes)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.ring)
+        return (node.name for node in self.nodes)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.ring
+        state = self._state
+        return name in state.ring or (state.transit is not None and name in state.transit.after)
 
     def index_many(self, keys: Any) -> np.ndarray[Any, np.dtype[np.intp]]:
         """As `Ring.index_many`, answering with nodes that are up. The indexes are into `router.nodes`
@@ -109,6 +129,137 @@ class Router(Live):
     def owner_many(self, keys: Any) -> list[str]:
         """As `Ring.owner_many`; all answers are of one moment."""
         return self._state.owner_many(keys)
+
+    def route(self, key: Any) -> Route:
+        """Return the owner of a key, as of which epoch, and whether a handover is to move it.
+
+        Args:
+            key: As for `owner`.
+
+        Raises:
+            EmptyRingError, TypeError, OverflowError: As for `owner`.
+
+        Cost: a lookup; while a handover runs also O(log moves).
+
+        >>> Router(["gw-1"]).route("user:7")
+        Route(node='gw-1', epoch=0, moving=False, source=None, target=None)
+        """
+        state = self._state
+        transit, pinned = state.transit, state.pinned_to(key)
+        node = state.table.owner(key) if pinned is None else pinned
+        if transit is None or pinned is not None:
+            return Route(node, state.epoch)
+        move, done = transit.move_of(key)
+        if move is None:
+            return Route(node, state.epoch)
+        return Route(node, state.epoch, not done, move.source, move.target)
+
+    def check(self, key: Any, node: str, epoch: int | None = None) -> None:
+        """Return when `node` owns the key; a node asks it of a request that a client brought.
+
+        Args:
+            key: As for `owner`.
+            node: The node that asks: its own name.
+            epoch: The epoch of the route that brought the client here, if it has one.
+
+        Raises:
+            Moved: Another node owns the key; `to` and `epoch` are for the client to follow.
+            StaleRouterError: The client has seen a later epoch than this router. Bring the router
+                up to date (`follow`) and check again: sending the client away would send it back.
+
+        With these rules a client that follows comes to the owner in two hops at most while one
+        handover runs, however old its route was.
+
+        >>> router = Router(["gw-1"])
+        >>> router.check("user:7", "gw-1", epoch=0)
+        >>> router.check("user:7", "gw-2", epoch=0)
+        Traceback (most recent call last):
+        ringhash.errors.Moved: the key belongs to 'gw-1' as of epoch 0
+        """
+        route = self.route(key)
+        if route.node == node:
+            return
+        if epoch is not None and epoch > route.epoch:
+            raise StaleRouterError(
+                f"the client has a route of epoch {epoch}, and this router is at {route.epoch}; "
+                "bring it up to date and check again"
+            )
+        raise Moved(route.node, route.epoch)
+
+    def follow(self, data: object) -> bool:
+        """Become what another router was when it made `data` by `to_dict`, if that is later.
+
+        So many processes route by one: it sends its dictionary around at every new epoch, in any
+        order and as often as it likes.
+
+        Returns:
+            Whether `data` was of a later epoch.
+
+        Raises:
+            ValueError: A field is missing, unknown or wrong; the message names it.
+
+        >>> router, replica = Router(["gw-1"]), Router(["gw-1"])
+        >>> _ = router.add("gw-2")
+        >>> replica.follow(router.to_dict()), replica.follow(router.to_dict()), replica == router
+        (True, False, True)
+        """
+        other = type(self).from_dict(data)._state
+        with self._lock:
+            state = self._state
+            if other.epoch <= state.epoch:
+                return False
+            self._commit(other.marked(state.down))
+        return True
+
+    # --- for the handover that runs ---
+
+    def _may_begin(self, plan: Plan) -> None:
+        with self._lock:
+            self._refuse()
+            self._after(plan)
+
+    def _begin(self, plan: Plan, done: Any = (), epoch: int | None = None) -> Transit:
+        """Let a handover of `plan` begin; with an epoch it goes on where it was."""
+        with self._lock:
+            state = self._state
+            running = state.transit
+            if running is not None and (epoch is None or running.plan != plan):
+                self._refuse()
+            ring = state.ring
+            if epoch is None:
+                after, epoch = self._after(plan), state.epoch + 1
+            elif plan.before == ring.digest:
+                after, epoch = ring._changed(plan.changes), max(epoch, state.epoch)
+            else:
+                raise StalePlanError(
+                    f"the handover began at a ring of digest {plan.before}, and the router's is "
+                    f"{ring.digest}; resume it with the router that it began with, or with none"
+                )
+            transit = Transit.of(ring, after, plan, done, epoch, state.down)
+            self._commit(state.between(transit))
+            return transit
+
+    def _advance(self, done: Any, epoch: int) -> None:
+        """The ranges of `done` have gone to their targets."""
+        with self._lock:
+            state = self._state
+            if state.transit is not None:
+                self._commit(state.between(state.transit.later(done, epoch)))
+
+    def _leave(self, forward: bool, epoch: int) -> None:
+        """The handover is over: the ring is the one after it, or the one before it again."""
+        with self._lock:
+            state = self._state
+            if state.transit is not None:
+                self._commit(state.after_handover(forward, epoch))
+
+    def _refuse(self) -> None:
+        transit = self._state.transit
+        if transit is not None:
+            raise HandoverRunningError(
+                f"a handover from {transit.plan.before[:8]} to {transit.plan.after[:8]} is running, "
+                f"{transit.fraction:.0%} of it done; wait for its end, or abort and reverse it"
+            )
 
     def plan(
         self,
@@ -156,6 +307,7 @@ class Router(Live):
             PinnedNodeError: Keys are pinned to a node to be removed. Nothing was changed.
         """
         with self._lock:
+            self._refuse()
             began = time.perf_counter()
             state = self._state
             changes = changes_for(state.ring.names, state.ring.nodes, add, remove, reweight)
@@ -233,32 +385,40 @@ class Router(Live):
             PinnedNodeError: As for `update`.
             StalePlanError: The members, the options or the epoch are not those that the plan was
                 made for. Nothing was changed; make a new plan.
+            HandoverRunningError: A handover is carrying out another plan.
         """
         if not isinstance(plan, Plan):
             raise TypeError(f"apply takes a Plan, not {plain_type(plan)}")
         with self._lock:
+            self._refuse()
             began = time.perf_counter()
             state = self._state
-            ring, epoch = state.ring, state.epoch
-            if plan.epoch is not None and plan.epoch != epoch:
-                raise StalePlanError(
-                    f"the plan was made at epoch {plan.epoch}, and the router is at epoch {epoch}; "
-                    "make a new plan"
-                )
-            if plan.before != ring.digest:
-                raise StalePlanError(
-                    f"the plan was made for a ring of digest {plan.before}, and the router's is "
-                    f"{ring.digest}: members or options differ; make a new plan"
-                )
-            after = ring._changed(plan.changes) if plan.changes else ring
-            if after.digest != plan.after:
-                raise ValueError(
-                    "the plan changes more than members (its two rings differ in vnodes), and a "
-                    "router keeps its options; make a new Router"
-                )
-            state.check_pins(plan.changes, allow_unpin)
+            after = self._after(plan, allow_unpin=allow_unpin)
             if plan.changes:
                 self._commit(state.changed(plan, after, began))
+
+    def _after(self, plan: Plan, *, allow_unpin: bool = False) -> Ring:
+        """The ring that a plan leads to, or an error why it cannot."""
+        state = self._state
+        ring, epoch = state.ring, state.epoch
+        if plan.epoch is not None and plan.epoch != epoch:
+            raise StalePlanError(
+                f"the plan was made at epoch {plan.epoch}, and the router is at epoch {epoch}; "
+                "make a new plan"
+            )
+        if plan.before != ring.digest:
+            raise StalePlanError(
+                f"the plan was made for a ring of digest {plan.before}, and the router's is "
+                f"{ring.digest}: members or options differ; make a new plan"
+            )
+        after = ring._changed(plan.changes) if plan.changes else ring
+        if after.digest != plan.after:
+            raise ValueError(
+                "the plan changes more than members (its two rings differ in vnodes), and a "
+                "router keeps its options; make a new Router"
+            )
+        state.check_pins(plan.changes, allow_unpin)
+        return after
 
     # --- health ---
 
@@ -301,7 +461,7 @@ class Router(Live):
         with self._lock:
             state = self._state
             for name in names:
-                find_name(state.ring.names, name)
+                find_name(state.names, name)
             down = change(state.down, set(names))
             if down == state.down:
                 return False
@@ -380,6 +540,7 @@ class Router(Live):
     def _follow(self, nodes: tuple[Node, ...], epoch: int) -> Plan:
         """Take over the members that others have agreed on, with their epoch; pins to those gone end."""
         with self._lock:
+            self._refuse()
             began = time.perf_counter()
             state = self._state
             plan, after = state.planned(changes_between(state.ring.nodes, nodes))
@@ -393,7 +554,7 @@ class Router(Live):
 
     def _identity(self) -> tuple[object, ...]:
         state = self._state
-        return state.ring, state.epoch, state.pins.nodes
+        return state.ring, state.epoch, state.pins.nodes, state.transit
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -406,14 +567,23 @@ class Router(Live):
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = self._state
-        return type(self)._restored, (state.ring, state.epoch, tuple(state.pins), state.down)
+        transit = None if state.transit is None else state.transit.to_dict()
+        return type(self)._restored, (state.ring, state.epoch, tuple(state.pins), state.down, transit)
 
     @classmethod
     def _restored(
-        cls, ring: Ring, epoch: int, pins: Iterable[Pin] = (), down: frozenset[str] = frozenset()
+        cls,
+        ring: Ring,
+        epoch: int,
+        pins: Iterable[Pin] = (),
+        down: frozenset[str] = frozenset(),
+        handover: object = None,
     ) -> Self:
         self = cls.__new__(cls)
-        self._start(State(ring, epoch, Pins(pins), down))
+        state = State(ring, epoch, Pins(pins), down)
+        if handover is not None:
+            state = state.between(Transit.from_dict(handover, ring, epoch, down))
+        self._start(state)
         return self
 
     def __repr__(self) -> str:
@@ -424,11 +594,13 @@ class Router(Live):
     def to_dict(self) -> dict[str, object]:
         """Return the router as a dictionary that JSON can hold: its epoch, its ring and its pins.
 
-        `pins` is a field of it only where there are any.
+        `pins` is a field of it only where there are any, and `handover`, the plan and the ranges that
+        are done, only while one runs.
         """
         state = self._state
         pins = {"pins": [pin.to_dict() for pin in state.pins]} if state.pins else {}
-        return {"epoch": state.epoch, "ring": state.ring.to_dict(), **pins}
+        running = {} if state.transit is None else {"handover": state.transit.to_dict()}
+        return {"epoch": state.epoch, "ring": state.ring.to_dict(), **pins, **running}
 
     @classmethod
     def from_dict(cls, data: object) -> Self:
@@ -446,4 +618,4 @@ class Router(Live):
         for pin in pins:
             if pin.node not in ring:
                 raise ValueError(f"router.pins: {pin.key!r} is pinned to {pin.node!r}, which is no node")
-        return cls._restored(ring, epoch, pins)
+        return cls._restored(ring, epoch, pins, handover=record.get("handover"))

@@ -15,7 +15,7 @@ from ringhash.plan import Plan
 from ringhash.ring import Ring
 from ringhash.router import Router
 
-__all__ = ["Cluster", "named_weights", "names_in", "nodes_in", "planned", "read_cluster"]
+__all__ = ["Cluster", "named_weights", "names_in", "nodes_in", "planned", "read_cluster", "read_json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +119,15 @@ def _members(value: str) -> list[Node] | Cluster:
     # as a node is changes nothing.
     path = value.removeprefix("@")
     if path != value or value.lower().endswith(".json"):
-        data = _read_json(path)
+        data = read_json(path)
         with refusals(path):
             return _from_json(data)
     with refusals():
         return _listed(value)
 
 
-def _read_json(path: str) -> Any:
+def read_json(path: str) -> Any:
+    """Return what a file of JSON holds; `-` is stdin."""
     data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     try:
         return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)

@@ -15,6 +15,7 @@ import click
 from ringhash._core import MAX_POINTS
 from ringhash.cli.cluster import named_weights, names_in, nodes_in, planned, read_cluster
 from ringhash.cli.errors import InputError, refusals
+from ringhash.cli.handover import abort, apply, resume, show, status, storm
 from ringhash.cli.keys import KeyFile
 from ringhash.cli.leases import leases
 from ringhash.cli.measure import Check, balance_of, check, compare, count, fair_shares, ideal
@@ -265,6 +266,10 @@ def balance(
     page = Page()
     page.balance(ring, counts)
     page.left_out(source.empty if source else 0, "field" if column else "line")
+
+
+for command in (show, apply, status, abort, resume, storm):
+    ringhash.add_command(command)
 
 
 def _compare(numbers: str, source: KeyFile | None, cluster: dict[str, Any], *, as_json: bool) -> None:

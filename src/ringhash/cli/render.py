@@ -112,6 +112,13 @@ class Page:
         if empty:
             self.line(f"{empty:,} empty {what}{'s' if empty > 1 else ''} left out")
 
+    def rows(self, names: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+        """Write a table; a name with > before it is of numbers."""
+        table = self._columns(*names)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        self._table(table)
+
     def _moves(self, plan: Plan, check: Check | None, *, every_pair: bool) -> Table:
         table = self._columns("from", "to", "> ranges", "> share", *(["> keys"] if check else []))
         counted = check.pairs if check else {}
