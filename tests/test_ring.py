@@ -10,7 +10,7 @@ import sys
 import uuid
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -424,9 +424,9 @@ def test_an_attribute_of_a_node_cannot_be_set_or_deleted(name: str) -> None:
 def test_a_second_init_changes_nothing() -> None:
     ring, node = Ring(["a"]), Node("a")
     with suppress(TypeError, AttributeError):
-        Ring.__init__(ring, ["b"], vnodes=3)
+        cast("Any", Ring).__init__(ring, ["b"], vnodes=3)
     with suppress(TypeError, AttributeError):
-        Node.__init__(node, "b", 2.0, "z")
+        cast("Any", Node).__init__(node, "b", 2.0, "z")
     assert ring == Ring(["a"])
     assert ring.owner("key") == "a"
     assert node == Node("a")
