@@ -58,7 +58,7 @@ def check_sdist(path: Path) -> list[str]:
     faults += [f"lacks {name}" for name in wanted if name not in names]
     faults += [
         f"has nothing like {pattern}"
-        for pattern in (r"src/ringhash/.*\.pxd", r"src/ringhash/.*\.pxi", r"tests/test_.*\.py", r"docs/.*\.md")
+        for pattern in (r"src/ringhash/.*\.px[di]", r"tests/test_.*\.py", r"docs/.*\.md")
         if not any(re.fullmatch(pattern, name) for name in names)
     ]
     return faults
