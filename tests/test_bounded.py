@@ -444,3 +444,22 @@ def test_tickets_leave_nothing_behind():
         tracemalloc.stop()
     assert grown < 20_000, "4,000 tickets of 48 bytes would be 192,000"
     assert not gc.is_tracked(bounded.acquire(1)), "a million tickets are no work for the garbage collector"
+
+
+def test_those_that_are_not_avoided_always_have_room() -> None:
+    """A node that refuses, but is not marked down yet, takes no place; the others share all of them."""
+    bounded = BoundedRouter(Router({"n1": 5.0, "n2": 1.0, "n3": 1.0}))
+    tickets = [bounded.acquire(f"k{i}", avoid=["n1", "no node"]) for i in range(300)]
+    assert max(bounded.loads.values()) <= math.ceil(1.25 * 300 / 2)
+    assert bounded.loads["n1"] == 0
+    with pytest.raises(LookupError):
+        bounded.acquire("k", avoid=["n1", "n2", "n3"])
+    for ticket in tickets:
+        ticket.release()
+    assert bounded.held == 0
+
+
+@pytest.mark.parametrize("names", [[1], [b"n1"], [None], 5])
+def test_what_is_no_name_cannot_be_avoided(names: Any) -> None:
+    with pytest.raises(TypeError):
+        BoundedRouter(Router(["n1"])).acquire("k", avoid=names)

@@ -214,11 +214,20 @@ def test_a_plan_is_a_table_of_who_gives_to_whom() -> None:
     lines = str(PLAN).splitlines()
     assert lines[0].split() == ["from", "to", "ranges", "share"]
     assert lines[-1].split() == ["all", str(len(PLAN)), f"{PLAN.fraction:.3%}"]
-    assert [line.split()[:2] for line in lines[1:-1]] == [list(pair) for pair in PLAN.pairs()]
+    by_share = sorted(PLAN.pairs().items(), key=lambda pair: -pair[1].positions)
+    assert [line.split()[:2] for line in lines[1:-1]] == [list(pair) for pair, _ in by_share]
     assert str(EMPTY).splitlines()[-1].split() == ["all", "0", "0.000%"]
     assert str(Ring().diff(Ring(["a"]))).splitlines()[1].split() == ["-", "a", "1", "100.000%"]
     assert repr(PLAN) == f"<Plan of {len(PLAN)} moves, {PLAN.fraction:.2%} of all keys>"
     assert repr(Router(BEFORE).plan()) == "<Plan of 0 moves, 0.00% of all keys at epoch 0>"
+
+
+def test_a_long_plan_shows_its_largest_pairs_and_no_name_breaks_the_table() -> None:
+    plan = Ring(map(str, range(30)), vnodes=20).diff(Ring(map(str, range(3)), vnodes=20))
+    lines = str(plan).splitlines()
+    assert len(lines) == 23
+    assert lines[-2].startswith(f"{len(plan.pairs()) - 20} more pairs")
+    assert str(Ring().diff(Ring(["a\nb"]))).splitlines()[1].split()[1] == "'a\\nb'"
 
 
 def test_a_plan_may_count_other_positions_than_those_of_a_ring() -> None:

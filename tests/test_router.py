@@ -302,3 +302,31 @@ def test_a_subclass_stays_one() -> None:
         assert type(same) is Mine
         assert same == router
     assert router.owner("k") == router.ring.owner("k")
+
+
+def edited(plan: Plan, **fields: object) -> Plan:
+    return Plan.from_dict(plan.to_dict() | fields)
+
+
+def test_a_plan_that_was_edited_is_not_applied() -> None:
+    """Its moves are what people looked at before they agreed, so they must be what happens."""
+    router = Router(["a", "b"])
+    plan = router.plan(add=["c"])
+    moves: Any = plan.to_dict()["moves"]
+    state = router.to_dict()
+    for fields in (
+        {"moves": []},
+        {"moves": moves[1:]},
+        {"moves": [[*moves[0][:3], "zzz"], *moves[1:]]},
+        {"moves": [[moves[0][0], moves[0][1] - 1, *moves[0][2:]], *moves[1:]]},
+        {"seed": 5},
+        {"hash_tags": True},
+    ):
+        with pytest.raises(ValueError, match="the moves of the plan are not those of its changes"):
+            router.apply(edited(plan, **fields))
+    for fields in ({"changes": []}, {"after": "0" * 32}):
+        with pytest.raises(ValueError, match="it was edited"):
+            router.apply(edited(plan, **fields))
+    assert router.to_dict() == state
+    router.apply(edited(plan))
+    assert "c" in router

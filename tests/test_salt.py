@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections import Counter
 
 import pytest
@@ -93,3 +95,10 @@ def test_errors_and_equality():
     assert Salt(4, 8) == Salt(8).with_spread(4) != Salt(4)
     assert len({Salt(4, 8), Salt(8).with_spread(4), Salt(4)}) == 2
     assert repr(Salt(4, 8)) == "Salt(spread=4, reads=8)"
+
+
+def test_a_salt_can_be_copied_and_pickled() -> None:
+    salt = Salt(8, 12, seed=5, hash_tags=True)
+    for other in (copy.copy(salt), copy.deepcopy(salt), pickle.loads(pickle.dumps(salt))):
+        assert other == salt
+        assert [other.write("k", i) for i in range(50)] == [salt.write("k", i) for i in range(50)]

@@ -96,8 +96,8 @@ cdef class Loads:
     def _fail_room(self, avoid):
         raise LookupError("there is no node with room")
 
-    cdef inline bint has_room(self, _Slot slot) noexcept:
-        return slot.held < self.factor * <double>(self.total.held + 1) * slot.weight / self.weights
+    cdef inline bint has_room(self, _Slot slot, double weights) noexcept:
+        return slot.held < self.factor * <double>(self.total.held + 1) * slot.weight / weights
 
     cdef inline _Slot slot_at(self, Py_ssize_t point):
         return <_Slot>PyTuple_GET_ITEM(self.slots, owner_from(&self.table.at, point))
@@ -110,7 +110,8 @@ Take a place for `key` at the first node with room, clockwise from its owner, an
 
 Args:
     key: As for `Router.owner`.
-    avoid: Names of nodes to pass, such as those that a request has been refused by.
+    avoid: Names of nodes to pass, such as those that a request has been refused by. The others
+        then share the load as if these were down; names that are no node do nothing.
 
 Returns:
     A `Ticket`: `ticket.node` is where to go, and `ticket.release()` gives the place back. It is a
@@ -147,6 +148,9 @@ Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads (
             table._fail_empty()
         if avoid is not None:
             avoid = frozenset([avoid] if isinstance(avoid, str) else avoid)
+            for name in avoid:
+                if type(name) is not str:
+                    raise TypeError(f"avoid takes names of nodes, not {type(name).__name__}")
         ticket = Ticket.__new__(Ticket)
         ticket.total = self.total
         while not done:
@@ -166,14 +170,20 @@ Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads (
         cdef _Slot slot
         cdef int64_t passed = 0
         cdef Py_ssize_t point, steps
+        cdef double weights = self.weights
+        if rare(avoid is not None):
+            weights = 0.0
+            for slot in self.slots:
+                if slot.name not in avoid:
+                    weights += slot.weight
         slot = <_Slot>PyTuple_GET_ITEM(self.slots, owner)
         if rare(pin is not None):
             slot = self.slot_of[pin]
-        if rare(not self.has_room(slot) or avoid is not None):
+        if rare(avoid is not None or not self.has_room(slot, weights)):
             self.walks += 1
             point = lower_bound(&self.table.at, position)
             steps = 0
-            while avoid is not None and slot.name in avoid or not self.has_room(slot):
+            while avoid is not None and slot.name in avoid or not self.has_room(slot, weights):
                 passed += slot.seen_by != self.walks
                 slot.seen_by = self.walks
                 if steps == self.table.at.size:

@@ -20,6 +20,7 @@ _COMMON_FIELDS = frozenset({"before", "after", "epoch", "space", "changes", "mov
 _FIELDS = _COMMON_FIELDS | {"seed", "hash_tags"}
 _PLACED_FIELDS = _COMMON_FIELDS | {"placement"}
 _OPTIONAL_FIELDS = frozenset({"shards", "unpins"})
+_PAIRS_SHOWN = 20  # by str(plan)
 _CHANGE_FIELDS = frozenset({"before", "after"})
 
 
@@ -303,6 +304,20 @@ class Plan(Immutable):
             and self.moves == other.moves
         )
 
+    def _moves_as(self, other: Plan) -> bool:
+        """Return whether both plans move the same keys between the same nodes. O(moves)."""
+        if describe(self._key_space) != describe(other._key_space) or len(self) != len(other):
+            return False
+        same_ranges = np.array_equal(self._starts, other._starts) and np.array_equal(self._ends, other._ends)
+        return same_ranges and all(
+            (ours is theirs and np.array_equal(here, there))
+            or [_name(ours, i) for i in here.tolist()] == [_name(theirs, i) for i in there.tolist()]
+            for ours, here, theirs, there in (
+                (self._sources, self._source_index, other._sources, other._source_index),
+                (self._targets, self._target_index, other._targets, other._target_index),
+            )
+        )
+
     def __hash__(self) -> int:
         return hash((self.before, self.after, self.epoch, self.space, self._changes))
 
@@ -311,11 +326,17 @@ class Plan(Immutable):
         return f"<Plan of {len(self)} moves, {self.fraction:.2%} of all keys{epoch}>"
 
     def __str__(self) -> str:
+        pairs = sorted(self.pairs().items(), key=lambda pair: -pair[1].positions)
         rows = [("from", "to", "ranges", "share")]
         rows += [
-            (source or "-", target or "-", str(len(moves)), f"{moves.fraction:.3%}")
-            for (source, target), moves in self.pairs().items()
+            (_shown(source), _shown(target), str(len(moves)), f"{moves.fraction:.3%}")
+            for (source, target), moves in pairs[:_PAIRS_SHOWN]
         ]
+        if len(pairs) > _PAIRS_SHOWN:
+            rest = pairs[_PAIRS_SHOWN:]
+            share = sum(moves.positions for _, moves in rest) / self.space
+            ranges = sum(len(moves) for _, moves in rest)
+            rows.append((f"{len(rest)} more pairs", "", str(ranges), f"{share:.3%}"))
         rows.append(("all", "", str(len(self)), f"{self.fraction:.3%}"))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
@@ -385,6 +406,13 @@ class Plan(Immutable):
 
 
 _SET_SLOTS = tuple(slot_setter(Plan, name) for name in Plan.__slots__)
+
+
+def _shown(name: str | None) -> str:
+    """A name as a cell of a table: `-` for no node, and what would break the line escaped."""
+    if name is None:
+        return "-"
+    return name if name.isprintable() else repr(name)
 
 
 def _name(names: tuple[str, ...], index: int) -> str | None:

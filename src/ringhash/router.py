@@ -385,6 +385,8 @@ class Router(Live):
             PinnedNodeError: As for `update`.
             StalePlanError: The members, the options or the epoch are not those that the plan was
                 made for. Nothing was changed; make a new plan.
+            ValueError: The plan is not true: its changes do not lead where it says, or its moves are
+                not those of its changes.
             HandoverRunningError: A handover is carrying out another plan.
         """
         if not isinstance(plan, Plan):
@@ -414,8 +416,13 @@ class Router(Live):
         after = ring._changed(plan.changes) if plan.changes else ring
         if after.digest != plan.after:
             raise ValueError(
-                "the plan changes more than members (its two rings differ in vnodes), and a "
-                "router keeps its options; make a new Router"
+                f"the changes of the plan lead to a ring of digest {after.digest}, and it names "
+                f"{plan.after}: it was edited, or its two rings differ in vnodes, and a router keeps its "
+                "options; make a new plan"
+            )
+        if not plan._moves_as(ring._plan(after, plan.changes, epoch)):
+            raise ValueError(
+                "the moves of the plan are not those of its changes: it was edited; make a new plan"
             )
         state.check_pins(plan.changes, allow_unpin)
         return after

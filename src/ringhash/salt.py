@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, TypeVar
 
 from ringhash._core import KeySpace, xxh3_64
@@ -118,6 +119,10 @@ class Salt:
 
     def _identity(self) -> tuple[int, int, int, bool]:
         return self.spread, self.read_spread, self.seed, self.hash_tags
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make = partial(type(self), seed=self.seed, hash_tags=self.hash_tags)
+        return make, (self.spread, self.read_spread)
 
     def __repr__(self) -> str:
         reads = f", reads={self.read_spread}" if self.read_spread != self.spread else ""
