@@ -258,11 +258,11 @@ class ShardRouter(LiveView[ShardState]):
         return ShardTransit(self._state.assignment, after, plan, done, epoch)
 
     def _has_left(self, plan: Plan, forward: bool) -> bool:
-        workers = {node.name: node for node in self._state.assignment.workers}
-        ends = (after if forward else before for before, after in plan.changes)
-        names = ((before or after).name for before, after in plan.changes)  # type: ignore[union-attr]
-        there = all(workers.get(name) == end for name, end in zip(names, ends, strict=True))
-        return there and super()._has_left(plan, forward)
+        there = {node.name: node for node in self._state.assignment.workers}
+        return super()._has_left(plan, forward) and all(
+            there.get((before or after).name) == (after if forward else before)  # type: ignore[union-attr]
+            for before, after in plan.changes
+        )
 
     def __eq__(self, other: object) -> bool:
         return self._state == other._state if isinstance(other, ShardRouter) else NotImplemented
