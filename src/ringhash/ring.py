@@ -71,12 +71,13 @@ class Ring(Immutable, Table):
     (True, 3, 640)
     """
 
-    __slots__ = ("_counts", "_token_sum", "_zones", "nodes", "vnodes")
+    __slots__ = ("_counts", "_digest", "_token_sum", "_zones", "nodes", "vnodes")
 
     nodes: tuple[Node, ...]
     vnodes: int
     _counts: tuple[int, ...]
-    _token_sum: int | None  # made on demand, as is _zones
+    _token_sum: int | None  # made on demand, as are _digest and _zones
+    _digest: str | None
     _zones: tuple[dict[str, str | Node], Counter[str | Node]] | None
 
     def __new__(
@@ -117,6 +118,7 @@ class Ring(Immutable, Table):
         _set_vnodes(self, vnodes)
         _set_counts(self, counts)
         _set_token_sum(self, None)
+        _set_digest(self, None)
         _set_zones(self, None)
         return self
 
@@ -365,11 +367,14 @@ class Ring(Immutable, Table):
 
         The method is in docs/spec.md; after a change it costs O(changed nodes).
         """
-        if self._token_sum is None:
-            _set_token_sum(self, sum(map(_token, self.nodes)))
-        total = cast("int", self._token_sum) % (1 << _TOKEN_BITS)
-        options = struct.pack("<IQBI", self.vnodes, self.seed, self.hash_tags, len(self))
-        return _hash(b"ringhash-1" + options + total.to_bytes(_TOKEN_BITS // 8, "little")).hex()
+        if self._digest is None:
+            if self._token_sum is None:
+                _set_token_sum(self, sum(map(_token, self.nodes)))
+            total = cast("int", self._token_sum) % (1 << _TOKEN_BITS)
+            options = struct.pack("<IQBI", self.vnodes, self.seed, self.hash_tags, len(self))
+            data = b"ringhash-1" + options + total.to_bytes(_TOKEN_BITS // 8, "little")
+            _set_digest(self, _hash(data).hex())
+        return cast("str", self._digest)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ring):
@@ -437,6 +442,7 @@ _set_nodes = slot_setter(Ring, "nodes")
 _set_vnodes = slot_setter(Ring, "vnodes")
 _set_counts = slot_setter(Ring, "_counts")
 _set_token_sum = slot_setter(Ring, "_token_sum")
+_set_digest = slot_setter(Ring, "_digest")
 _set_zones = slot_setter(Ring, "_zones")
 
 

@@ -78,8 +78,8 @@ class State:
         return State(
             ring,
             self.epoch + 1 if epoch is None else epoch,
-            self.pins.without(self._ended_by(plan.changes)),
-            frozenset(name for name in self.down if name in ring),
+            self.pins.without(self._ended_by(plan.changes)) if self.pins else self.pins,
+            frozenset(name for name in self.down if name in ring) if self.down else self.down,
             base=self.live if self.down else ring,
             last=(plan, time.perf_counter() - began),
         )
@@ -139,8 +139,9 @@ class State:
         return pins.get(self.table._key_bytes(key)) if pins else None
 
     def _ended_by(self, changes: tuple[NodeChange, ...]) -> tuple[Pin, ...]:
-        gone = (change.before.name for change in changes if change.before and not change.after)
-        return self.pins.to(gone) if self.pins else ()
+        if not self.pins:
+            return ()
+        return self.pins.to(change.before.name for change in changes if change.before and not change.after)
 
     # --- lookups of many keys ---
 
