@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pytest
 from test_cli import Cli, cli
 
-from ringhash import Node, Plan, Ring, Router
+from ringhash import Handover, Node, Plan, Ring, Router, ShardRouter, assign
 from ringhash.cli.inspect import look_at
 from ringhash.cli.page import html_of
 from ringhash.errors import JournalError
@@ -314,3 +314,19 @@ def test_the_page_renders_sorts_and_has_no_errors(browser: Any, tmp_path: Path, 
     ]
     assert page.as_uri() in requests
     assert not [url for url in requests if url.startswith(("http", "ws"))]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the commands are of a POSIX shell")
+def test_the_journal_of_shards_is_read_and_resumed_too(cli: Cli, tmp_path: Path) -> None:
+    journal, state = tmp_path / "j.sqlite", tmp_path / "router.json"
+    router = ShardRouter(assign(12, ["a", "b"]))
+    handover = Handover(
+        router, router.plan(add=["c"]), journal=journal, pause=0,
+        stop=lambda piece: piece.source != "b", start=lambda piece: None,
+    )  # fmt: skip
+    assert not handover.run().over
+    assert "50% handed over" in cli("status", journal, status=1)
+    arguments = ("--stop", "true", "--start", "true", "--retry", "--router", state)
+    assert "OVER: 100% handed over" in cli("resume", journal, *arguments)
+    found = ShardRouter.from_dict(json.loads(state.read_text()))
+    assert found.assignment == assign(12, ["a", "b", "c"], router.assignment)

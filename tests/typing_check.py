@@ -12,15 +12,19 @@ from ringhash import (
     Balance,
     DuplicateNodeError,
     EmptyRingError,
+    Handover,
     KeyRange,
     Move,
     Node,
     Plan,
     Ring,
     RinghashError,
+    Route,
     Router,
+    ShardRouter,
     StalePlanError,
     UnknownNodeError,
+    assign,
 )
 
 
@@ -155,3 +159,18 @@ def routers() -> None:
     router.epoch = 5  # type: ignore[misc]
     assert_type(router.to_dict(), dict[str, object])
     assert_type(Router.from_dict({}), Router)
+
+
+def shard_routers() -> None:
+    router = ShardRouter(assign(12, ["a", "b"]))
+    assert_type(router.owner("key"), str)
+    assert_type(router["key"], str)
+    assert_type(router.owner_many(["key"]), list[str])
+    assert_type(router.route("key"), Route)
+    assert_type(Router().route("key"), Route)
+    assert_type(router.plan(add=["c"]), Plan)
+    assert_type(ShardRouter.from_dict({}), ShardRouter)
+    for live in (router, Router()):
+        Handover(live, router.plan(), stop=print, start=print)
+    Handover(assign(12, ["a"]), router.plan(), stop=print, start=print)  # type: ignore[arg-type]
+    ShardRouter(["a"])  # type: ignore[arg-type]

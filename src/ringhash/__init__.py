@@ -28,6 +28,7 @@ from ringhash.reconnect import backoff, displaced, drain
 from ringhash.ring import Balance, Ring
 from ringhash.router import Route, Router
 from ringhash.salt import Salt
+from ringhash.shard_router import ShardRouter
 from ringhash.shards import Shards
 from ringhash.sizing import recommended_vnodes
 from ringhash.stats import NodeStats, RouterStats
@@ -64,6 +65,7 @@ __all__ = [
     "Router",
     "RouterStats",
     "Salt",
+    "ShardRouter",
     "Shards",
     "StalePlanError",
     "StaleRouterError",

@@ -121,6 +121,9 @@ class Assignment(Immutable):
         >>> list(assign(4, ["a", "b", "c"], before).plan(before).moves)
         [Move(range=KeyRange(start=3, end=3), source='b', target='c')]
         """
+        return self._plan(previous, None)
+
+    def _plan(self, previous: Assignment | None, epoch: int | None) -> Plan:
         if previous is not None:
             self._check_shards(previous)
         there = self._index
@@ -138,7 +141,7 @@ class Assignment(Immutable):
         return Plan(
             before="" if previous is None else previous.digest,
             after=self.digest,
-            epoch=None,
+            epoch=epoch,
             space=self.shards.count,
             key_space=self.shards,
             changes=changes_between(() if previous is None else previous.workers, self.workers),
@@ -146,6 +149,25 @@ class Assignment(Immutable):
             owners=(here[starts].astype(np.int64), there[starts].astype(np.int64)),
             names=(theirs, mine),
         )
+
+    def _moved(self, plan: Plan, workers: Iterable[Node]) -> Assignment:
+        """The assignment to `workers` that a plan for this one leads to."""
+        if plan.space != self.shards.count:
+            raise ValueError(f"the plan is of {plan.space} shards, and there are {self.shards.count}")
+        owners: list[Any] = list(self.owners)
+        for (start, end), source, target in plan.moves:
+            if owners[start : end + 1] != [source] * (end - start + 1):
+                raise ValueError(
+                    f"the plan takes shards {start} to {end} from {source!r}, which has them not"
+                )
+            owners[start : end + 1] = [target] * (end - start + 1)
+        try:
+            after = type(self)(self.shards, workers, owners)
+        except UnknownNodeError as error:
+            raise ValueError(f"the plan cannot be carried out: {error}") from None
+        if after.digest != plan.after:
+            raise ValueError("the plan does not lead where it says that it leads; make a new plan")
+        return after
 
     def split(self) -> Assignment:
         """Return this assignment of twice as many shards: the new half stays where its keys were.

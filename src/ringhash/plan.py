@@ -271,7 +271,7 @@ class Plan(Immutable):
     def inverse(self) -> Plan:
         """Return the plan that undoes this one; it applies at the epoch that this one makes."""
         epoch = self.epoch
-        if epoch is not None and self._changes:
+        if epoch is not None and (self._changes or len(self)):
             epoch += 1
         return Plan(
             before=self.after,

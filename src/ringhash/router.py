@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
 from ringhash._core import Live, own_methods
-from ringhash.errors import HandoverRunningError, Moved, StalePlanError, StaleRouterError
 from ringhash.health import displaced
+from ringhash.live import LiveView, Route
 from ringhash.membership import Adds, changes_between, changes_for, find_name
 from ringhash.node import Node, plain_type
 from ringhash.pins import Pin, Pins
@@ -32,26 +32,8 @@ _FIELDS = frozenset({"epoch", "ring"})
 _OPTIONAL_FIELDS = frozenset({"handover", "pins"})
 
 
-class Route(NamedTuple):
-    """Where a key goes, and whether it is about to go elsewhere.
-
-    Args:
-        node: The owner of the moment.
-        epoch: As of which epoch. Of two routes of a key the one of the later epoch is right.
-        moving: Whether a handover that runs will take the key from `source` to `target`.
-        source: The node that the handover takes the key from; None where it does not take it.
-        target: The node that the handover gives the key to; None likewise.
-    """
-
-    node: str
-    epoch: int
-    moving: bool = False
-    source: str | None = None
-    target: str | None = None
-
-
 @own_methods
-class Router(Live):
+class Router(Live, LiveView[State]):
     """The live view of a ring: members that come and go, an epoch, and plans.
 
     Every change builds a new `Ring` and swaps it in: a reader never waits for a writer and never
@@ -77,6 +59,7 @@ class Router(Live):
 
     __slots__ = ("_lock", "_state")
 
+    _what = "a ring"
     _state: State
 
     def __init__(self, nodes: Ring | Iterable[str | Node] | Mapping[str, float] = (), **options: Any) -> None:
@@ -100,11 +83,6 @@ class Router(Live):
     def ring(self) -> Ring:
         """The ring of the moment, an immutable snapshot; while a handover runs, the one before it."""
         return self._state.ring
-
-    @property
-    def epoch(self) -> int:
-        """How many changes there have been; 0 at the start. Every piece of a handover is one."""
-        return self._state.epoch
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -145,121 +123,10 @@ class Router(Live):
         Route(node='gw-1', epoch=0, moving=False, source=None, target=None)
         """
         state = self._state
-        transit, pinned = state.transit, state.pinned_to(key)
-        node = state.table.owner(key) if pinned is None else pinned
-        if transit is None or pinned is not None:
-            return Route(node, state.epoch)
-        move, done = transit.move_of(key)
-        if move is None:
-            return Route(node, state.epoch)
-        return Route(node, state.epoch, not done, move.source, move.target)
-
-    def check(self, key: Any, node: str, epoch: int | None = None) -> None:
-        """Return when `node` owns the key; a node asks it of a request that a client brought.
-
-        Args:
-            key: As for `owner`.
-            node: The node that asks: its own name.
-            epoch: The epoch of the route that brought the client here, if it has one.
-
-        Raises:
-            Moved: Another node owns the key; `to` and `epoch` are for the client to follow.
-            StaleRouterError: The client has seen a later epoch than this router. Bring the router
-                up to date (`follow`) and check again: sending the client away would send it back.
-
-        With these rules a client that follows comes to the owner in two hops at most while one
-        handover runs, however old its route was.
-
-        >>> router = Router(["gw-1"])
-        >>> router.check("user:7", "gw-1", epoch=0)
-        >>> router.check("user:7", "gw-2", epoch=0)
-        Traceback (most recent call last):
-        ringhash.errors.Moved: the key belongs to 'gw-1' as of epoch 0
-        """
-        route = self.route(key)
-        if route.node == node:
-            return
-        if epoch is not None and epoch > route.epoch:
-            raise StaleRouterError(
-                f"the client has a route of epoch {epoch}, and this router is at {route.epoch}; "
-                "bring it up to date and check again"
-            )
-        raise Moved(route.node, route.epoch)
-
-    def follow(self, data: object) -> bool:
-        """Become what another router was when it made `data` by `to_dict`, if that is later.
-
-        So many processes route by one: it sends its dictionary around at every new epoch, in any
-        order and as often as it likes.
-
-        Returns:
-            Whether `data` was of a later epoch.
-
-        Raises:
-            ValueError: A field is missing, unknown or wrong; the message names it.
-
-        >>> router, replica = Router(["gw-1"]), Router(["gw-1"])
-        >>> _ = router.add("gw-2")
-        >>> replica.follow(router.to_dict()), replica.follow(router.to_dict()), replica == router
-        (True, False, True)
-        """
-        other = type(self).from_dict(data)._state
-        with self._lock:
-            state = self._state
-            if other.epoch <= state.epoch:
-                return False
-            self._commit(other.marked(state.down))
-        return True
-
-    # --- for the handover that runs ---
-
-    def _may_begin(self, plan: Plan) -> None:
-        with self._lock:
-            self._refuse()
-            self._after(plan)
-
-    def _begin(self, plan: Plan, done: Any = (), epoch: int | None = None) -> Transit:
-        """Let a handover of `plan` begin; with an epoch it goes on where it was."""
-        with self._lock:
-            state = self._state
-            running = state.transit
-            if running is not None and (epoch is None or running.plan != plan):
-                self._refuse()
-            ring = state.ring
-            if epoch is None:
-                after, epoch = self._after(plan), state.epoch + 1
-            elif plan.before == ring.digest:
-                after, epoch = ring._changed(plan.changes), max(epoch, state.epoch)
-            else:
-                raise StalePlanError(
-                    f"the handover began at a ring of digest {plan.before}, and the router's is "
-                    f"{ring.digest}; resume it with the router that it began with, or with none"
-                )
-            transit = Transit.of(ring, after, plan, done, epoch, state.down)
-            self._commit(state.between(transit))
-            return transit
-
-    def _advance(self, done: Any, epoch: int) -> None:
-        """The ranges of `done` have gone to their targets."""
-        with self._lock:
-            state = self._state
-            if state.transit is not None:
-                self._commit(state.between(state.transit.later(done, epoch)))
-
-    def _leave(self, forward: bool, epoch: int) -> None:
-        """The handover is over: the ring is the one after it, or the one before it again."""
-        with self._lock:
-            state = self._state
-            if state.transit is not None:
-                self._commit(state.after_handover(forward, epoch))
-
-    def _refuse(self) -> None:
-        transit = self._state.transit
-        if transit is not None:
-            raise HandoverRunningError(
-                f"a handover from {transit.plan.before[:8]} to {transit.plan.after[:8]} is running, "
-                f"{transit.fraction:.0%} of it done; wait for its end, or abort and reverse it"
-            )
+        pinned = state.pinned_to(key)
+        if pinned is not None:
+            return Route(pinned, state.epoch)
+        return self._routed(state, key, state.table.owner(key))
 
     def plan(
         self,
@@ -399,21 +266,19 @@ class Router(Live):
             if plan.changes:
                 self._commit(state.changed(plan, after, began))
 
+    def _changed(self, plan: Plan) -> Ring:
+        ring = self._state.ring
+        return ring._changed(plan.changes) if plan.changes else ring
+
+    def _middle(self, plan: Plan, after: Ring, done: Any, epoch: int) -> Transit:
+        state = self._state
+        return Transit.of(state.ring, after, plan, done, epoch, state.down)
+
     def _after(self, plan: Plan, *, allow_unpin: bool = False) -> Ring:
         """The ring that a plan leads to, or an error why it cannot."""
         state = self._state
-        ring, epoch = state.ring, state.epoch
-        if plan.epoch is not None and plan.epoch != epoch:
-            raise StalePlanError(
-                f"the plan was made at epoch {plan.epoch}, and the router is at epoch {epoch}; "
-                "make a new plan"
-            )
-        if plan.before != ring.digest:
-            raise StalePlanError(
-                f"the plan was made for a ring of digest {plan.before}, and the router's is "
-                f"{ring.digest}: members or options differ; make a new plan"
-            )
-        after = ring._changed(plan.changes) if plan.changes else ring
+        self._check_made_for(plan)
+        after = self._changed(plan)
         if after.digest != plan.after:
             raise ValueError(
                 f"the changes of the plan lead to a ring of digest {after.digest}, and it names "

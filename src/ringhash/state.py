@@ -102,6 +102,14 @@ class State:
             self.ring, transit.epoch, self.pins, self.down, base=self.live, last=self.last, transit=transit
         )
 
+    def advanced(self, done: Any, epoch: int) -> State:
+        """Return the state in which other ranges of the handover that runs are done."""
+        return self if self.transit is None else self.between(self.transit.later(done, epoch))
+
+    def seen_from(self, mine: State) -> State:
+        """Return this state, of another router, with the marks of one's own."""
+        return self.marked(mine.down)
+
     def after_handover(self, forward: bool, epoch: int) -> State:
         """Return the state when the handover that runs is over, forward or back."""
         transit = self.transit
@@ -109,6 +117,11 @@ class State:
             return self.changed(transit.plan, transit.after, transit.began, epoch)
         down = frozenset(name for name in self.down if name in self.ring)
         return State(self.ring, epoch, self.pins, down, base=self.live, last=self.last)
+
+    @property
+    def digest(self) -> str:
+        """That of the members; while a handover runs, of those before it."""
+        return self.ring.digest
 
     @property
     def nodes(self) -> tuple[Node, ...]:

@@ -12,9 +12,8 @@ two points, a point of its own, which belongs to whoever owns that position:
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from operator import index
 from typing import Any, NoReturn, Self, cast
@@ -24,19 +23,18 @@ import numpy as np
 from ringhash._core import Table, own_methods
 from ringhash.errors import EmptyRingError, NoNodeAvailableError
 from ringhash.health import live_ring
+from ringhash.live import Middle, joined, read_middle
 from ringhash.node import Node
-from ringhash.plan import Move, Plan
-from ringhash.records import check_fields, field
+from ringhash.plan import Plan
 from ringhash.ring import SPACE, Ring, _spread
 
 __all__ = ["Transit"]
 
-_FIELDS = frozenset({"plan", "done"})
 _Array = np.ndarray[Any, Any]
 
 
 @own_methods
-class Transit(Table):
+class Transit(Table, Middle):
     """An immutable table between two rings; made by `Transit.of`.
 
     Where one of the two rings is empty, so that a position may have no owner, the table is that of
@@ -49,14 +47,9 @@ class Transit(Table):
 
     before: Ring
     after: Ring
-    plan: Plan
-    epoch: int
     nodes: tuple[Node, ...]  # those of both rings, by name; as it is in the ring after, where it is in both
     numbers: np.ndarray[Any, np.dtype[np.intp]]  # from an index of the table to one of `nodes`
-    began: float  # by time.perf_counter
     _down: frozenset[str]
-    _starts: _Array  # of the ranges that are done
-    _ends: _Array
 
     @classmethod
     def of(
@@ -68,7 +61,7 @@ class Transit(Table):
 
         Cost: O(points), in numpy.
         """
-        starts, ends = _joined(np.array(list(done), np.int64).reshape(-1, 2))
+        starts, ends = joined(done)
         one, other = (live_ring(ring, down, ring) for ring in (before, after))
         if not len(one) or not len(other):
             all_done = int((ends - starts + 1).sum()) == plan.moves.positions
@@ -103,21 +96,9 @@ class Transit(Table):
 
     def marked(self, down: frozenset[str]) -> Self:
         """Return the table in which just these nodes are down."""
-        done = np.stack((self._starts, self._ends), axis=1)
-        table = self.of(self.before, self.after, self.plan, done, self.epoch, down)
+        table = self.of(self.before, self.after, self.plan, self.done, self.epoch, down)
         table.began = self.began
         return table
-
-    def move_of(self, key: Any) -> tuple[Move | None, bool]:
-        """Return the move that takes a key, if there is one, and whether it is done."""
-        position = self.position(key)
-        row = bisect_right(cast("Sequence[int]", self._starts), position) - 1
-        return self.plan.move_of(key), bool(row >= 0 and position <= self._ends[row])
-
-    @property
-    def fraction(self) -> float:
-        """The part of what the plan moves that is done, from 0 to 1."""
-        return int((self._ends - self._starts + 1).sum()) / max(1, self.plan.moves.positions)
 
     def _fail_empty(self) -> NoReturn:
         if self._down:
@@ -150,18 +131,9 @@ class Transit(Table):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Transit):
             return NotImplemented
-        return (
-            (self.epoch, self.before, self.plan) == (other.epoch, other.before, other.plan)
-            and np.array_equal(self._starts, other._starts)
-            and np.array_equal(self._ends, other._ends)
-        )
+        return self.before == other.before and self._equals(other)
 
     __hash__ = None  # type: ignore[assignment]
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the plan and the ranges that are done, as JSON can hold them."""
-        done = np.stack((self._starts, self._ends), axis=1).tolist()
-        return {"plan": self.plan.to_dict(), "done": done}
 
     @classmethod
     def from_dict(cls, data: object, before: Ring, epoch: int, down: frozenset[str] = frozenset()) -> Self:
@@ -170,29 +142,8 @@ class Transit(Table):
         Raises:
             ValueError: A field is missing, unknown or wrong; the message names it.
         """
-        record = check_fields(data, "handover", _FIELDS)
-        plan = Plan.from_dict(record["plan"])
-        done = field(record, "handover", "done", list)
-        last = -1
-        for i, pair in enumerate(done):
-            if not (type(pair) is list and len(pair) == 2 and all(type(p) is int for p in pair)):
-                raise ValueError(f"handover.done[{i}]: must be a list [start, end] of integers")
-            if not last < pair[0] <= pair[1] < SPACE:
-                raise ValueError(f"handover.done[{i}]: is out of order or of its range")
-            last = pair[1]
-        if plan.before != before.digest:
-            raise ValueError("handover.plan: was made for another ring")
+        plan, done = read_middle(data, before.digest, SPACE)
         return cls.of(before, before._changed(plan.changes), plan, done, epoch, down)
-
-
-def _joined(ranges: _Array) -> tuple[_Array, _Array]:
-    """Sort ranges, and join those that touch."""
-    ranges = ranges[np.argsort(ranges[:, 0])]
-    starts, ends = ranges[:, 0], ranges[:, 1]
-    apart = starts[1:] != ends[:-1] + 1
-    first = np.concatenate(([True], apart))[: len(starts)]
-    final = np.concatenate((apart, [True]))[-len(starts) :] if len(starts) else first
-    return starts[first], ends[final]
 
 
 def _points_of(ring: Ring) -> tuple[_Array, _Array, tuple[str, ...]]:

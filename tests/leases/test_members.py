@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ringhash import Node, Ring, Router
+from ringhash import Guard, Node, Ring, Router
 from ringhash.leases import Member, Members
 from ringhash.leases.store import open_store
 from ringhash.plan import Plan
@@ -160,6 +160,48 @@ def test_the_guard_is_asked_first(members: Members) -> None:
         answer.set()
         assert follow.wait_for(3, 5)
         assert router.nodes == (Node("a"),)
+
+
+def test_a_guard_is_asked_as_it_is(members: Members, caplog: pytest.LogCaptureFixture) -> None:
+    """Two of three are silent: for a `ringhash.Guard` that is a cascade, until one of them is back."""
+    router, guard = Router(), Guard(max_fraction=1.0, min_alive=0.5, cooldown=0.0, grace=0.5)
+    with members.join("a"), members.follow(router, poll=0.1, grace=0.1, guard=guard) as follow:
+        dead, silent = members.join("b", ttl=0.2).start(), members.join("c", ttl=0.2).start()
+        assert follow.wait_for(3, 5)
+        kill(dead)
+        kill(silent)
+        until(lambda: any("1 of 3 nodes are alive" in it.getMessage() for it in caplog.records))
+        time.sleep(1.0)  # longer than every grace
+        assert len(router) == 3
+        with members.join("c", ttl=5.0):
+            assert follow.wait_for(4, 5)
+            assert {node.name for node in router.nodes} == {"a", "c"}
+    assert len([it for it in caplog.records if "stay" in it.getMessage()]) <= 3  # it is said, not repeated
+
+
+def test_without_a_guard_both_go(members: Members) -> None:
+    """The control."""
+    router = Router()
+    with members.join("a"), members.follow(router, poll=0.1, grace=0.1) as follow:
+        for name in "bc":
+            kill(members.join(name, ttl=0.2).start())
+        assert follow.wait_for(4, 5)
+        until(lambda: {node.name for node in router.nodes} == {"a"})
+
+
+def test_a_guard_hears_of_changes(members: Members) -> None:
+    """Its cooldown begins with every change that others make, and its grace at the end of a ttl."""
+    router, guard = Router(), Guard(max_fraction=1.0, min_alive=0.0, cooldown=60.0, grace=0.0)
+    guard.gone("told by another")
+    with members.join("a"), members.follow(router, poll=0.1, grace=0.0, guard=guard) as follow:
+        assert guard.reasons(router, router.plan(remove=["a"])) == {}  # the first look is no change
+        dead = members.join("b", ttl=0.2).start()
+        assert follow.wait_for(2, 5)
+        kill(dead)
+        time.sleep(0.6)
+        assert list(guard.reasons(router, router.plan(remove=["b"]))) == ["cooldown"]
+        assert len(router) == 2
+    assert guard._gone.keys() == {"told by another", "b"}
 
 
 def test_a_heartbeat_in_the_grace_saves_a_node(members: Members) -> None:

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Protocol, Self, cast
 
 from ringhash.errors import HandoverError, HandoverRunningError, JournalError
 from ringhash.handover.journal import Journal
@@ -27,6 +27,7 @@ from ringhash.handover.machine import (
 from ringhash.handover.pieces import By, Piece, cut
 from ringhash.plan import Plan
 from ringhash.router import Router
+from ringhash.shard_router import ShardRouter
 
 __all__ = ["Callback", "Handover", "PieceStatus", "Status"]
 
@@ -34,6 +35,31 @@ Callback = Callable[[Piece], object]
 
 _POLL = 0.5  # seconds between two looks for requests of other processes
 _Event = tuple[str, Any, Any]
+
+
+class Live(Protocol):
+    """What a handover needs of what it changes: `Router` and `ShardRouter` have it.
+
+    A plan may begin, or is refused with the errors of `apply`; then some of its ranges are done, by
+    which the placement routes at once; in the end it is the one after the plan or before it.
+    """
+
+    @property
+    def epoch(self) -> int:
+        """How many changes there have been."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all of it, as JSON can hold it."""
+
+    def _may_begin(self, plan: Plan) -> None: ...
+
+    def _begin(self, plan: Plan, done: Any = (), epoch: int | None = None) -> Any: ...
+
+    def _advance(self, done: Any, epoch: int) -> None: ...
+
+    def _leave(self, forward: bool, epoch: int) -> None: ...
+
+    def _has_left(self, plan: Plan, forward: bool) -> bool: ...
 
 
 class PieceStatus(NamedTuple):
@@ -83,7 +109,8 @@ class Handover:
     `run` (threads) or `arun` (asyncio) do it; both return how far they came.
 
     Args:
-        router: The router whose members the plan changes. It refuses other changes meanwhile.
+        router: The `Router` whose members, or the `ShardRouter` whose assignment the plan changes.
+            It refuses other changes meanwhile.
         plan: A plan of that router, made at its epoch.
         stop: Called with a `Piece`: `piece.source` takes no new work of it and finishes what it
             holds. To return is to confirm. An exception, or False, says that it did not come about.
@@ -124,7 +151,7 @@ class Handover:
 
     def __init__(
         self,
-        router: Router,
+        router: Live,
         plan: Plan,
         *,
         stop: Callback,
@@ -171,7 +198,7 @@ class Handover:
         start: Callback,
         prepare: Callback | None = None,
         undo: Callback | None = None,
-        router: Router | None = None,
+        router: Live | None = None,
         progress: Callable[[Status], object] | None = None,
     ) -> Self:
         """Return the handover of a journal, to go on where the process that wrote it ended.
@@ -182,8 +209,9 @@ class Handover:
         Args:
             journal: The file.
             stop: As for `Handover`; so are `start`, `prepare`, `undo` and `progress`.
-            router: A router with the members from before the handover. Without it one is made from
-                the journal; it is the `router` of what is returned.
+            router: A router with the members, or a shard router with the assignment, from before the
+                handover. Without it one is made from the journal, of the kind that it was; it is the
+                `router` of what is returned.
 
         Raises:
             JournalError: There is no such journal, or the file is none.
@@ -207,7 +235,7 @@ class Handover:
 
     def _start(
         self,
-        router: Router,
+        router: Live,
         plan: Plan,
         pieces: tuple[Piece, ...],
         options: Options,
@@ -216,7 +244,7 @@ class Handover:
         progress: Callable[[Status], object] | None,
         first: int,
     ) -> None:
-        self.router = router
+        self._live = router
         self.plan = plan
         self._journal = journal
         self._callbacks = callbacks
@@ -234,13 +262,18 @@ class Handover:
     # --- what can be asked and said at any time, from any thread ---
 
     @property
+    def router(self) -> Any:
+        """The `Router` or `ShardRouter` that it changes."""
+        return self._live
+
+    @property
     def pieces(self) -> tuple[Piece, ...]:
         """The pieces, in the order in which they go."""
         return self._machine.pieces
 
     def status(self) -> Status:
         """Return how far the handover is."""
-        return _status(self._machine, self.router.epoch)
+        return _status(self._machine, self._live.epoch)
 
     def abort(self) -> None:
         """Finish the pieces in hand and begin no other; `run` then returns.
@@ -392,13 +425,11 @@ class Handover:
         if self._entered:
             return
         machine = self._machine
-        if machine.mode is Mode.OVER and self.router.ring.digest in (self.plan.after, self.plan.before):
-            goal = self.plan.after if machine.forward else self.plan.before
-            if self.router.ring.digest == goal and self.router._state.transit is None:
-                self._entered = self._left = True
-                return
+        if machine.mode is Mode.OVER and self._live._has_left(self.plan, machine.forward):
+            self._entered = self._left = True
+            return
         epoch = self._first + machine.changes if machine.written else None
-        transit = self.router._begin(self.plan, self._done(), epoch)
+        transit = self._live._begin(self.plan, self._done(), epoch)
         self._first = transit.epoch - machine.changes
         self._entered = True
         self._route()
@@ -448,10 +479,10 @@ class Handover:
         machine = self._machine
         if machine.changes != self._seen:
             self._seen = machine.changes
-            self.router._advance(self._done(), self._first + machine.changes)
+            self._live._advance(self._done(), self._first + machine.changes)
         if machine.mode is Mode.OVER and not self._left:
             self._left = True
-            self.router._leave(machine.forward, self._first + machine.changes + 1)
+            self._live._leave(machine.forward, self._first + machine.changes + 1)
 
     def _wait(self) -> float:
         wake = self._machine.wake_at()
@@ -493,11 +524,12 @@ def read_status(journal: str | Path) -> Status:
     return _status(machine, first + machine.changes + (machine.mode is Mode.OVER))
 
 
-def _read(journal: Journal, prepare: bool) -> tuple[Plan, tuple[Piece, ...], Options, Router, int]:
+def _read(journal: Journal, prepare: bool) -> tuple[Plan, tuple[Piece, ...], Options, Live, int]:
     meta = journal.meta
     try:
         plan = Plan.from_dict(meta["plan"])
-        router = Router.from_dict(meta["router"])
+        kind = ShardRouter if "assignment" in meta["router"] else Router
+        router: Live = kind.from_dict(meta["router"])
         pieces = cut(plan, **meta["cut"])
         options = Options(**meta["options"], prepare=prepare)
     except (KeyError, TypeError, ValueError) as error:

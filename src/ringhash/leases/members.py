@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable
 from typing import Self
 
+from ringhash.guard import Guard as Rules
 from ringhash.leases import clock
 from ringhash.leases.store import MemberRow, Store, open_store
 from ringhash.node import Node
@@ -23,8 +24,13 @@ __all__ = ["Follow", "Guard", "Member", "Members"]
 
 _log = logging.getLogger("ringhash.leases")
 
-Guard = Callable[[Plan], bool]
-"""Asked with the plan that takes dead nodes out, before it is made; False keeps them in for now."""
+Guard = Callable[[Plan], bool] | Rules
+"""Asked before dead nodes are taken out; to say no keeps them in for now.
+
+A function is asked with the plan that takes them out. A `ringhash.Guard` is asked for its `reasons`,
+and says yes when there are none; it hears which nodes stop beating (`gone`), which beat again (`back`),
+and of every change of the members (`changed`), so its graces begin at the end of a ttl.
+"""
 
 
 class Members:
@@ -105,7 +111,8 @@ class Members:
             routers: Any number of them; they should be changed by nobody else.
             grace: How many seconds after its ttl a dead node's keys are given away. Any follower
                 does it, for all.
-            guard: Asked first: see `Guard`.
+            guard: Asked first: a function of a `Plan` that says True or False, or a `ringhash.Guard`.
+                See `ringhash.leases.Guard`. Where several follow, each asks its own.
             poll: How often to look, in seconds; PostgreSQL also tells of changes at once.
             settle: How long to wait after such a message for more, so that a burst is one change.
             on_change: Called with each epoch after the routers have it.
@@ -219,6 +226,8 @@ class Follow:
         self._members = members
         self._grace = grace
         self._guard = guard
+        self._gone: set[str] = set()  # what the guard has heard of
+        self._reasons: dict[str, str] = {}
         self._poll = poll
         self._settle = settle
         self._on_change = on_change
@@ -290,6 +299,8 @@ class Follow:
             if self.epoch is not None and epoch < self.epoch:
                 _log.warning("the members went back from epoch %d to %d", self.epoch, epoch)
             nodes = _nodes(rows)
+            if self.epoch is not None and isinstance(self._guard, Rules):
+                self._guard.changed()
             for router in self.routers:
                 router._follow(nodes, epoch)
             with self._news:
@@ -297,9 +308,32 @@ class Follow:
                 self._news.notify_all()
             if self._on_change is not None:
                 self._on_change(epoch)
+        if isinstance(self._guard, Rules):
+            self._tell(self._guard, rows)
         dead = [row.name for row in rows if row.overdue > self._grace]
-        if dead and (self._guard is None or self._guard(self.routers[0].plan(remove=dead))):
+        if dead and self._agreed(dead):
             store.sweep(dead, self._grace)
+
+    def _tell(self, guard: Rules, rows: list[MemberRow]) -> None:
+        """Tell the guard who is gone and who is back; what others have told it stays as it is."""
+        gone = {row.name for row in rows if row.overdue > 0}
+        for name in gone - self._gone:
+            guard.gone(name)
+        for name in self._gone - gone:
+            guard.back(name)
+        self._gone = gone
+
+    def _agreed(self, dead: list[str]) -> bool:
+        if self._guard is None:
+            return True
+        plan = self.routers[0].plan(remove=dead)
+        if not isinstance(self._guard, Rules):
+            return self._guard(plan)
+        reasons = self._guard.reasons(self.routers[0], plan)
+        if reasons and reasons.keys() != self._reasons.keys():
+            _log.warning("%s stay: %s", ", ".join(dead), "; ".join(reasons.values()))
+        self._reasons = reasons
+        return not reasons
 
 
 def _nodes(rows: list[MemberRow]) -> tuple[Node, ...]:
