@@ -117,7 +117,7 @@ def _targets(results: Results) -> str:
         for head, goal, value in zip(_HEADS, goals, measured, strict=True):
             reached = value >= goal if least else value <= goal
             if not reached:
-                verdicts.append((what, head, goal / value if least else value / goal))
+                verdicts.append((what, head, value / goal))
             cells.append(f"{_exact(value)} ({_number(goal)}) {'yes' if reached else '**no**'}")
         rows.append([what, *cells])
 

@@ -460,6 +460,6 @@ def test_those_that_are_not_avoided_always_have_room() -> None:
 
 
 @pytest.mark.parametrize("names", [[1], [b"n1"], [None], 5])
-def test_what_is_no_name_cannot_be_avoided(names: Any) -> None:
+def test_what_is_no_name_cannot_be_avoided(names: object) -> None:
     with pytest.raises(TypeError):
-        BoundedRouter(Router(["n1"])).acquire("k", avoid=names)
+        BoundedRouter(Router(["n1"])).acquire("k", avoid=names)  # type: ignore[arg-type]

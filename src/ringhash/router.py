@@ -285,7 +285,7 @@ class Router(Live, LiveView[State]):
                 f"{plan.after}: it was edited, or its two rings differ in vnodes, and a router keeps its "
                 "options; make a new plan"
             )
-        if not plan._moves_as(ring._plan(after, plan.changes, epoch)):
+        if not plan._moves_as(state.ring._plan(after, plan.changes, plan.epoch)):
             raise ValueError(
                 "the moves of the plan are not those of its changes: it was edited; make a new plan"
             )
