@@ -661,6 +661,24 @@ def test_a_full_disk_is_one_line() -> None:
         assert done.stderr == b"ringhash: No space left on device\n"
 
 
+@pytest.mark.skipif(not POSIX, reason="needs a shell")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("owner --nodes a,b <&-", b"no keys: give some, or a file with --keys, or pipe them in"),
+        ("owner --nodes a,b --keys - <&-", b"stdin is closed"),
+        ("owner --nodes @- k <&-", b"stdin is closed"),
+        ("balance --nodes a,b >&-", b"stdout is closed"),
+    ],
+)
+def test_a_closed_stream_is_one_line(words: str, message: bytes) -> None:
+    shell = ["sh", "-c", f'"$0" -m ringhash {words}', sys.executable]
+    done = subprocess.run(shell, check=False, env=PLAIN, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (2, b"ringhash: " + message + b"\n")
+    silent = [*shell[:2], f"{shell[2]} 2>&-", shell[3]]
+    assert subprocess.run(silent, check=False, env=PLAIN, capture_output=True, timeout=60).returncode == 2
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not POSIX, reason="needs wait4")
 def test_a_large_file_takes_little_memory(tmp_path: Path) -> None:
@@ -723,6 +741,34 @@ def test_colour_on_a_terminal_but_for_no_color(terminal: Any) -> None:
     words = ["balance", "--nodes", NODES]
     assert "\x1b[36m" in terminal(*words)[1]
     assert "\x1b" not in terminal(*words, NO_COLOR="1")[1]
+
+
+@quiet_fork
+@pytest.mark.parametrize("length", [33, 60, 200])
+def test_long_names_are_shortened_and_numbers_are_whole(terminal: Any, length: int) -> None:
+    names = [f"host-{i}-{'x' * (length - 9)}-{i}" for i in range(3)]
+    for words in (
+        ["plan", "--nodes", ",".join(names[:2]), "--add", names[2]],
+        ["balance", "--nodes", ",".join(names)],
+    ):
+        plain = command(*words).stdout.decode().splitlines()
+        shown = terminal(*words, COLUMNS="80", NO_COLOR="1", PYTHONUTF8="1")[1].splitlines()
+        assert len(shown) == len(plain)
+        for here, there in zip(shown[2:4], plain[2:4], strict=True):
+            assert len(here.rstrip()) <= 80
+            figures = [word for word in there.split() if word[0].isdigit()]
+            assert [word for word in here.split() if word[0].isdigit()] == figures
+            assert here.startswith("host-")
+
+
+@quiet_fork
+@pytest.mark.parametrize("nodes", ["1", "100", "2000"])
+def test_a_comparison_fits_a_terminal(terminal: Any, nodes: str) -> None:
+    words = ["balance", "--nodes", nodes, "--compare", "40,160"]
+    shown = terminal(*words, COLUMNS="80", NO_COLOR="1", PYTHONUTF8="1")[1].splitlines()
+    assert all(len(line.rstrip()) <= 80 for line in shown[:4])
+    assert "…" not in "".join(shown)
+    assert "kB" in shown[3]
 
 
 @quiet_fork

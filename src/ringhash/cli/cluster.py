@@ -128,6 +128,8 @@ def _members(value: str) -> list[Node] | Cluster:
 
 def read_json(path: str) -> Any:
     """Return what a file of JSON holds; `-` is stdin."""
+    if path == "-" and sys.stdin is None:
+        raise InputError("stdin is closed")
     data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     try:
         return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)

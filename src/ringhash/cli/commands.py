@@ -121,7 +121,7 @@ def owner(
     if keys and source:
         raise click.UsageError("give keys as arguments or in a file, not both")
     if not keys and not source:
-        if sys.stdin.isatty():
+        if sys.stdin is None or sys.stdin.isatty():
             raise click.UsageError("no keys: give some, or a file with --keys, or pipe them in")
         source = KeyFile("-")
     _one_stdin(cluster["nodes"], source)
