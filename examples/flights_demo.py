@@ -25,7 +25,7 @@ def main() -> int:
     left_out = source.taken + source.empty - len(tails)
     page.line(
         (f"{len(tails):,} flights", "bold"),
-        f" from New York in 2013 by {len(set(tails)):,} aircraft. The key is the tail number.",
+        f" from New York in 2013 by {len(set(tails)):,} aircraft; key: tail number.",
     )
     if left_out:
         page.line(f"{left_out:,} flights without one are left out.")

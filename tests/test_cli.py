@@ -308,6 +308,24 @@ def test_the_plan_file(cli: Cli, tmp_path: Path) -> None:
     assert "gw-4" in router
 
 
+def test_the_plan_on_stdout(cli: Cli) -> None:
+    change = ("plan", "--nodes", NODES, "--add", "gw-4")
+    ring = Ring(NODES.split(","))
+    assert Plan.from_dict(json.loads(cli(*change, "-o", "-"))) == ring.diff(ring.with_nodes("gw-4"))
+    assert not Path("-").exists()
+    assert "both write to stdout" in cli.refused(*change, "-o", "-", "--json")
+
+
+def test_help_fits_a_terminal(cli: Cli) -> None:
+    for words in (["owner"], ["plan"], ["balance"]):
+        assert all(len(line) <= 80 for line in cli(*words, "--help").splitlines() if "  ringhash " in line)
+
+
+def test_one_virtual_node_is_singular(cli: Cli) -> None:
+    last = cli("balance", "--nodes", "1", "--compare", "40").splitlines()[-1]
+    assert last == "1 virtual node keeps the fullest of 1 equal node at 1.1 times the mean, on average."
+
+
 def test_the_plan_of_a_router_is_for_its_epoch(cli: Cli, tmp_path: Path) -> None:
     state, path = tmp_path / "router.json", tmp_path / "plan.json"
     router = Router(NODES.split(","))
@@ -418,6 +436,10 @@ def test_what_cannot_be_compared(cli: Cli) -> None:
     assert cli.refused(*compare, "0") == "vnodes must be from 1 to 65536, not 0"
     assert cli.refused(*compare, "40", "--vnodes", "40") == "give --vnodes or --compare, not both"
     assert cli.refused("balance", "--nodes", "0", "--compare", "40").startswith("a ring of no nodes")
+    assert cli.refused(*compare, "40,-1") == "vnodes must be from 1 to 65536, not -1"
+    assert "there can be no -5 nodes" in cli.refused("balance", "--nodes", "-5", "--compare", "40")
+    refused = cli.refused("balance", "--nodes", "1000000", "--compare", "40,160")
+    assert "too few for 1000000 nodes of 160 virtual nodes" in refused
     assert "too few for 999999999 nodes" in cli.refused("balance", "--nodes", "9" * 9, "--compare", "40")
 
 
@@ -535,6 +557,8 @@ CSV = (*A, "--csv")
         (["plan", "--nodes", "a,b", "--reweight", "a=0"], "a weight must be finite and above 0"),
         (["plan", "--nodes", "a,b", "--reweight", "a=1e9"], "the node 'a' of weight 1000000000.0 would have"),
         (["plan", "--nodes", "a,b", "--remove", "a", "--reweight", "a=2"], "the node 'a' is reweighted and also removed"),
+        (["leases", "status", "--db", "a.csv"], "a.csv: file is not a database"),
+        (["leases", "status", "--db", "mysql://u:secret@x"], "--db takes only SQLite paths and postgresql://, not mysql://"),
         (["plan", "--nodes", "a,b", "-o", "none/plan.json"], "none/plan.json: No such file or directory"),
     ],
 )  # fmt: skip
@@ -659,6 +683,26 @@ def test_a_full_disk_is_one_line() -> None:
             done = command(*words, stdout=full)
         assert done.returncode == 2
         assert done.stderr == b"ringhash: No space left on device\n"
+    done = command("plan", "--nodes", "a", "--add", "b", "-o", "/dev/full")
+    assert (done.returncode, done.stderr) == (2, b"ringhash: /dev/full: No space left on device\n")
+
+
+@pytest.mark.skipif(not POSIX, reason="needs a shell")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("owner --nodes a,b <&-", b"no keys: give some, or a file with --keys, or pipe them in"),
+        ("owner --nodes a,b --keys - <&-", b"stdin is closed"),
+        ("owner --nodes @- k <&-", b"stdin is closed"),
+        ("balance --nodes a,b >&-", b"stdout is closed"),
+    ],
+)
+def test_a_closed_stream_is_one_line(words: str, message: bytes) -> None:
+    shell = ["sh", "-c", f'"$0" -m ringhash {words}', sys.executable]
+    done = subprocess.run(shell, check=False, env=PLAIN, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (2, b"ringhash: " + message + b"\n")
+    silent = [*shell[:2], f"{shell[2]} 2>&-", shell[3]]
+    assert subprocess.run(silent, check=False, env=PLAIN, capture_output=True, timeout=60).returncode == 2
 
 
 @pytest.mark.slow
@@ -723,6 +767,34 @@ def test_colour_on_a_terminal_but_for_no_color(terminal: Any) -> None:
     words = ["balance", "--nodes", NODES]
     assert "\x1b[36m" in terminal(*words)[1]
     assert "\x1b" not in terminal(*words, NO_COLOR="1")[1]
+
+
+@quiet_fork
+@pytest.mark.parametrize("length", [33, 60, 200])
+def test_long_names_are_shortened_and_numbers_are_whole(terminal: Any, length: int) -> None:
+    names = [f"host-{i}-{'x' * (length - 9)}-{i}" for i in range(3)]
+    for words in (
+        ["plan", "--nodes", ",".join(names[:2]), "--add", names[2]],
+        ["balance", "--nodes", ",".join(names)],
+    ):
+        plain = command(*words).stdout.decode().splitlines()
+        shown = terminal(*words, COLUMNS="80", NO_COLOR="1", PYTHONUTF8="1")[1].splitlines()
+        assert len(shown) == len(plain)
+        for here, there in zip(shown[2:4], plain[2:4], strict=True):
+            assert len(here.rstrip()) <= 80
+            figures = [word for word in there.split() if word[0].isdigit()]
+            assert [word for word in here.split() if word[0].isdigit()] == figures
+            assert here.startswith("host-")
+
+
+@quiet_fork
+@pytest.mark.parametrize("nodes", ["1", "100", "2000"])
+def test_a_comparison_fits_a_terminal(terminal: Any, nodes: str) -> None:
+    words = ["balance", "--nodes", nodes, "--compare", "40,160"]
+    shown = terminal(*words, COLUMNS="80", NO_COLOR="1", PYTHONUTF8="1")[1].splitlines()
+    assert all(len(line.rstrip()) <= 80 for line in shown[:4])
+    assert "…" not in "".join(shown)
+    assert "kB" in shown[3]
 
 
 @quiet_fork

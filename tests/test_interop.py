@@ -459,3 +459,27 @@ def test_crc32_and_xxh64_are_those_of_the_libraries() -> None:
         assert hash_named("md5")(data) == int.from_bytes(
             hashlib.md5(data, usedforsecurity=False).digest()[:4], "little"
         )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: NginxRing({"a": 10**9, "b": 1}),
+        lambda: UHashRing({"a": 10**9, "b": 1}),
+        lambda: UHashRing(["a", "b"], vnodes=2**27),
+        lambda: UHashRing(["a", "b"], "ketama", vnodes=2**25),
+        lambda: KafkaPartitioner(2**27 + 1),
+        lambda: EnvoyMaglev(["a"], 2**31 - 1),
+        lambda: EnvoyRing(["a"], 2**28, 2**28),
+    ],
+)
+def test_too_many_points_are_refused_before_any_is_made(make: Any) -> None:
+    with pytest.raises(ValueError, match=r"at most|must be"):
+        make()
+
+
+@pytest.mark.parametrize("make", [HAProxyRing, KetamaRing, EnvoyRing])
+def test_every_ring_has_a_limit(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringhash.interop.placement.MAX_POINTS", 15)
+    with pytest.raises(ValueError, match="a placement has at most 15 points"):
+        make(["a", "b"])

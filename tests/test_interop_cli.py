@@ -28,6 +28,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("old.conf").write_text(UPSTREAM)
     Path("new.conf").write_text(UPSTREAM.replace("}", " server 10.0.0.3:80;\n}"))
     Path("bad.conf").write_text(UPSTREAM.replace("}", " least_conn;\n}"))
+    Path("huge.txt").write_text("a 1000000000\nb\n")
+    Path("none.conf.d").write_text("events {}\n")
     Path("keys.txt").write_text("".join(f"/page/{i}\n" for i in range(3000)) + "\n")
     return tmp_path
 
@@ -66,6 +68,12 @@ def test_a_change_of_haproxy_that_moves_most_keys_needlessly(
     assert record["advice"]
 
 
+def test_the_plan_on_stdout(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ringhash(capsys, "--like", "haproxy", "--before", "old.cfg", "--after", "new.cfg", "-o", "-")
+    plan = HAProxyRing(["s1", "s2", "s3"]).diff(HAProxyRing(["s2", "s3"]))
+    assert Plan.from_dict(json.loads(out)) == plan
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -76,6 +84,8 @@ def test_a_change_of_haproxy_that_moves_most_keys_needlessly(
         (["--like", "nginx", "--before", "old.conf", "--after", "none.conf"], "none.conf: No such file"),
         (["--like", "apache", "--before", "old.conf", "--after", "new.conf"], "no program 'apache'"),
         (["--like", "nginx", "--before", "old.conf", "--after", "new.conf", "--block", "v"], "no upstream 'v'"),
+        (["--like", "nginx", "--before", "huge.txt", "--after", "huge.txt"], "huge.txt:1: a placement has at most 134217728 points"),
+        (["--like", "nginx", "--before", "none.conf.d", "--after", "old.conf"], "none.conf.d: has no upstream"),
         (["--add", "x"], "Missing option '--nodes'"),
     ],
 )  # fmt: skip

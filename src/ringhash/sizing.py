@@ -155,14 +155,26 @@ def compare_vnodes(
     >>> [row.vnodes for row in compare_vnodes(10, [40, 160])]
     [40, 160]
     """
+    counts = list(counts)
     if isinstance(nodes, (int, np.integer)):
         _check_count("nodes", nodes)
+        check_points(int(nodes), counts)
         members: Any = [f"node-{i}" for i in range(1, nodes + 1)]
     else:
         members = Ring(nodes, vnodes=1).nodes  # checked, and read once
+        check_points(len(members), counts)
     given = None if keys is None else keys if isinstance(keys, np.ndarray) else list(keys)
     sample = [f"key:{i:08d}" for i in range(_SAMPLE)] if given is None else list(given[:_SAMPLE])
     return [_row(members, int(count), given, sample, seed, hash_tags) for count in counts]
+
+
+def check_points(nodes: int, counts: Iterable[int]) -> None:
+    """Raise `ValueError` where one of the rings to compare would have too many points; build none."""
+    for count in map(int, counts):
+        if nodes * count > MAX_POINTS:
+            raise ValueError(
+                f"a ring has at most {MAX_POINTS} points, too few for {nodes} nodes of {count} virtual nodes"
+            )
 
 
 def _row(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 __all__ = ["main"]
@@ -21,6 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit status; every error is one line on stderr."""
+    if sys.stderr is None:  # closed by who started this
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        return _fail("stdout is closed")
     # Only here, so that a missing extra, an interrupt or a closed pipe never ends in a traceback.
     try:
         import click  # noqa: PLC0415

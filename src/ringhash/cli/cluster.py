@@ -15,7 +15,16 @@ from ringhash.plan import Plan
 from ringhash.ring import Ring
 from ringhash.router import Router
 
-__all__ = ["Cluster", "named_weights", "names_in", "nodes_in", "planned", "read_cluster", "read_json"]
+__all__ = [
+    "Cluster",
+    "named_weights",
+    "names_in",
+    "nodes_in",
+    "planned",
+    "read_cluster",
+    "read_json",
+    "write_plan",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +137,25 @@ def _members(value: str) -> list[Node] | Cluster:
 
 def read_json(path: str) -> Any:
     """Return what a file of JSON holds; `-` is stdin."""
+    if path == "-" and sys.stdin is None:
+        raise InputError("stdin is closed")
     data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     try:
         return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: is no JSON: {error}") from None
+
+
+def write_plan(path: str, plan: Plan) -> None:
+    """Write a plan as JSON; `-` is stdout."""
+    text = json.dumps(plan.to_dict()) + "\n"
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

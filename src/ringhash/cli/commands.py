@@ -7,13 +7,11 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from ringhash._core import MAX_POINTS
-from ringhash.cli.cluster import named_weights, names_in, nodes_in, planned, read_cluster
+from ringhash.cli.cluster import named_weights, names_in, nodes_in, planned, read_cluster, write_plan
 from ringhash.cli.errors import InputError, refusals
 from ringhash.cli.handover import abort, apply, resume, show, status, storm
 from ringhash.cli.keys import KeyFile
@@ -21,7 +19,8 @@ from ringhash.cli.leases import leases
 from ringhash.cli.measure import Check, balance_of, check, compare, count, fair_shares, ideal
 from ringhash.cli.progress import watched
 from ringhash.plan import Plan
-from ringhash.ring import Balance, Ring
+from ringhash.ring import MAX_POINTS_PER_NODE, Balance, Ring
+from ringhash.sizing import check_points
 
 __all__ = ["ringhash"]
 
@@ -121,7 +120,7 @@ def owner(
     if keys and source:
         raise click.UsageError("give keys as arguments or in a file, not both")
     if not keys and not source:
-        if sys.stdin.isatty():
+        if sys.stdin is None or sys.stdin.isatty():
             raise click.UsageError("no keys: give some, or a file with --keys, or pipe them in")
         source = KeyFile("-")
     _one_stdin(cluster["nodes"], source)
@@ -141,7 +140,12 @@ def owner(
 @click.option("--remove", multiple=True, metavar="LIST", help="Nodes to remove, as in a,b.")
 @click.option("--reweight", multiple=True, metavar="LIST", help="New weights, as in a=2,b=0.5.")
 @key_options
-@click.option("-o", "--output", metavar="FILE", help="Write the plan as JSON, for Plan.from_dict.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write the plan as JSON, for Plan.from_dict; - is stdout, without the table.",
+)
 @click.option("--all", "every_pair", is_flag=True, help="Show every pair of nodes, not the 20 largest.")
 @other_program_options
 @json_option
@@ -171,10 +175,13 @@ def plan(
 
     \b
       ringhash plan --nodes gw-1,gw-2,gw-3 --add gw-4
-      ringhash plan --nodes ring.json --remove gw-2 --keys keys.txt.gz -o plan.json
-      ringhash plan --like nginx --before old.conf --after new.conf --keys keys.txt
+      ringhash plan --nodes ring.json --remove gw-2 --keys keys.txt.gz
+      ringhash plan --nodes ring.json --add gw-4 -o plan.json
+      ringhash plan --like nginx --before old.conf --after new.conf
     """
     source = _source(keys_file, csv_file, column)
+    if output == "-" and as_json:
+        raise click.UsageError("-o - and --json both write to stdout: give one of them")
     if like is not None:
         given = [*add, *remove, *reweight, *(v for v in cluster.values() if v not in (None, ()))]
         if given or before is None or after is None:
@@ -201,8 +208,10 @@ def plan(
         with closing(watched(source)) as blocks:
             found = check(made, now.ring, then, blocks)
     if output:
-        Path(output).write_text(json.dumps(made.to_dict()) + "\n", encoding="utf-8")
-    if as_json:
+        write_plan(output, made)
+    if output == "-":
+        pass  # stdout holds the plan and nothing else
+    elif as_json:
         _print_json(_plan_record(made, least, found, source))
     else:
         from ringhash.cli.render import Page  # noqa: PLC0415
@@ -279,9 +288,12 @@ def _compare(numbers: str, source: KeyFile | None, cluster: dict[str, Any], *, a
         counts = [int(number) for number in numbers.split(",")]
     except ValueError:
         raise InputError(f"--compare takes numbers as in 40,80,160, not {numbers!r}") from None
-    if cluster["nodes"].isdecimal():
-        cluster |= {"nodes": _numbered(int(cluster["nodes"]))}
-    ring = read_cluster(**cluster).ring
+    if (few := min(counts)) < 1:
+        raise InputError(f"vnodes must be from 1 to {MAX_POINTS_PER_NODE}, not {few}")
+    if cluster["nodes"].removeprefix("-").isdecimal():
+        cluster |= {"nodes": _numbered(int(cluster["nodes"]), counts)}
+    # The names and weights are wanted, not a ring: it gets as few points as there can be.
+    ring = read_cluster(**cluster | {"vnodes": 1}).ring
     if not len(ring):
         raise InputError("there are no nodes to compare numbers of virtual nodes with")
     with refusals(), closing(watched(source) if source else _no_keys()) as blocks:
@@ -297,11 +309,13 @@ def _compare(numbers: str, source: KeyFile | None, cluster: dict[str, Any], *, a
     page.left_out(source.empty if source else 0, "field" if source and source.column else "line")
 
 
-def _numbered(count: int) -> str:
+def _numbered(count: int, vnodes: list[int]) -> str:
     if not count:
         raise InputError("a ring of no nodes has nothing to compare")
-    if count > MAX_POINTS:
-        raise InputError(f"a ring has at most {MAX_POINTS} points, too few for {count} nodes")
+    if count < 0:
+        raise InputError(f"there can be no {count} nodes: the number must be at least 1")
+    with refusals():
+        check_points(count, vnodes)
     return ",".join([f"node-{i}" for i in range(1, count + 1)])
 
 

@@ -72,7 +72,11 @@ class KeyFile:
                 raise InputError(f"{self.name}: is no whole gzip file: {error}") from None
 
     def _number_or_path(self) -> int | str:
-        return sys.stdin.fileno() if self.path == "-" else self.path
+        if self.path != "-":
+            return self.path
+        if sys.stdin is None:
+            raise InputError("stdin is closed")
+        return sys.stdin.fileno()
 
     def _read(self, data: Any) -> Generator[list[bytes], None, None]:
         return self._lines(data) if self.column is None else self._fields(data)

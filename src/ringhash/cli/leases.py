@@ -83,11 +83,17 @@ def _print(found: Status, *, as_json: bool) -> None:
 
 
 def _read(db: str, name: str) -> Status:
+    scheme, address, _ = db.partition("://")
+    ours = scheme in ("postgresql", "postgres")
+    if address and not ours:
+        raise InputError(f"--db takes only SQLite paths and postgresql://, not {scheme}://")
     try:
         return read_status(db, name)
     except Exception as error:
         if isinstance(error, (ImportError, LookupError)) or type(error).__module__.startswith(
             ("psycopg", "sqlite3")
         ):
-            raise InputError(str(error.args[0] if error.args else error)) from None
+            # An address may hold a password, so only a path is told.
+            place = "" if ours or not type(error).__module__.startswith("sqlite3") else f"{db}: "
+            raise InputError(f"{place}{error.args[0] if error.args else error}") from None
         raise

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from pathlib import Path
 
 import click
 
+from ringhash.cli.cluster import write_plan
 from ringhash.cli.errors import InputError, refusals
 from ringhash.cli.keys import KeyFile
 from ringhash.cli.progress import watched
@@ -45,7 +45,9 @@ def plan_like(
     if output:
         if report.plan is None:
             raise InputError("the two hash keys in different ways, so there is no plan to write")
-        Path(output).write_text(json.dumps(report.plan.to_dict()) + "\n", encoding="utf-8")
+        write_plan(output, report.plan)
+        if output == "-":
+            return
     if as_json:
         click.echo(json.dumps(report.to_dict(), indent=2))
         return

@@ -26,7 +26,7 @@ def watched(source: KeyFile, *, prints_lines: bool = False) -> Generator[list[by
         sys.stderr.isatty()
         and not _is_pipe(sys.stdout.fileno())
         and not (prints_lines and sys.stdout.isatty())
-        and not (source.path == "-" and sys.stdin.isatty())
+        and not (source.path == "-" and sys.stdin is not None and sys.stdin.isatty())
     )
     if not shown:
         yield from source

@@ -10,9 +10,10 @@ from typing import Any, Self
 
 import numpy as np
 from rich.box import Box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ringhash.cli.measure import Check, balance_of, fair_shares
@@ -24,6 +25,8 @@ __all__ = ["Bar", "Page"]
 
 BAR_WIDTH = 24
 LEAST_BAR_WIDTH = 8
+LEAST_NAME_WIDTH = 8
+GAP = 2  # between two columns
 MOST_PAIRS = 20
 RECOMMENDED_PEAK = 1.1
 EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -86,7 +89,7 @@ class Page:
         """Write what each number of virtual nodes gives and costs, and below it which one to take."""
         counted = any(row.key_peak_to_mean is not None for row in rows)
         columns = ["> vnodes", "> peak/mean", "> expected", *(["> by keys"] if counted else []), "> low/mean"]
-        columns += ["> one more moves", "> of fair", "> memory", "> build", "> lookup"]
+        columns += ["> +1 node", "> of fair", "> memory", "> build", "> lookup"]
         table = self._columns(*columns)
         for row in rows:
             cells = [f"{row.vnodes:,}", f"{row.peak_to_mean:.3f}", f"{row.expected_peak:.3f}"]
@@ -95,6 +98,8 @@ class Page:
             cells += [f"{row.low_to_mean:.3f}", f"{row.moved:.3%}", f"{row.moved / row.fair_moved:.2f}"]
             cells += [f"{row.bytes / 1000:,.0f} kB", f"{row.build_ms:.2f} ms", f"{row.lookup_ns:.0f} ns"]
             table.add_row(*cells)
+        while len(table.columns) > len(columns) - 2 and _width(table) > self.console.width:
+            table.columns.pop()  # what is measured comes last, and is missed least
         self._table(table)
         self.line()
         try:
@@ -103,8 +108,8 @@ class Page:
             return
         self.line(
             (f"{enough:,}", "bold"),
-            f" virtual nodes keep the fullest of {nodes:,} equal nodes at {RECOMMENDED_PEAK} times the mean, "
-            "on average",
+            f" virtual {'node keeps' if enough == 1 else 'nodes keep'} the fullest of {nodes:,} equal "
+            f"{'node' if nodes == 1 else 'nodes'} at {RECOMMENDED_PEAK} times the mean, on average.",
         )
 
     def left_out(self, empty: int, what: str = "line") -> None:
@@ -159,7 +164,7 @@ class Page:
             if counts is not None:
                 cells += [f"{counts[i]:,}", f"{share:.2%}"]
             table.add_row(Text(node.name), *cells, f"{share / due:.2f}")
-        room = min(BAR_WIDTH, self.console.width - self.console.measure(table).maximum - 3)
+        room = min(BAR_WIDTH, self.console.width - _width(table) - GAP - 1)
         if room < LEAST_BAR_WIDTH:
             return table
         top = max(*shares.values(), *fair.values())
@@ -202,12 +207,53 @@ class Page:
 
     def _table(self, table: Table) -> None:
         if self.console.is_terminal:
+            self._shorten_names(table)
+            width = self.console.width
+            # A terminal too narrow even so breaks the lines itself, and no figure is lost.
+            self.console.width = max(width, _width(table))
             self.console.print(table)
+            self.console.width = width
             return
         with self.console.capture() as capture:
             self.console.print(table)
         for row in capture.get().splitlines():
             self.line(row.rstrip())
+
+    def _shorten_names(self, table: Table) -> None:
+        """Make the longest names short enough for the table to fit; numbers stay whole."""
+        names = [column for column in table.columns if column.justify == "left" and column.header]
+        widths = [_column_width(column) for column in names]
+        room = self.console.width - _width(table) + sum(widths)
+        most = max(widths, default=0)
+        while most > LEAST_NAME_WIDTH and sum(min(width, most) for width in widths) > room:
+            most -= 1
+        mark = "…" if self.unicode else ".."
+        for column, width in zip(names, widths, strict=True):
+            if width > most:
+                column._cells = [Text(_shortened(str(cell), most, mark)) for cell in column.cells]
+
+
+def _width(table: Table) -> int:
+    """How wide a table is that has all the room it wants."""
+    return sum(map(_column_width, table.columns)) + GAP * (len(table.columns) - 1)
+
+
+def _column_width(column: Column) -> int:
+    return max(cell_len(str(cell)) for cell in (column.header, *column.cells))
+
+
+def _shortened(name: str, width: int, mark: str) -> str:
+    """Leave out the middle of a name: what tells host names apart is at either end."""
+    if cell_len(name) <= width:
+        return name
+    start, end, room = "", "", width - cell_len(mark)
+    for i in range(len(name)):
+        one = name[i // 2] if i % 2 == 0 else name[-1 - i // 2]
+        room -= cell_len(one)
+        if room < 0:
+            break
+        start, end = (start + one, end) if i % 2 == 0 else (start, one + end)
+    return start + mark + end
 
 
 class Bar:

@@ -14,6 +14,7 @@ from ringhash.interop.placement import (
     Options,
     Placement,
     Servers,
+    check_points,
     first_of,
     read_servers,
     whole,
@@ -76,6 +77,7 @@ class EnvoyRing(Clockwise):
             raise ValueError(f"Envoy has no hash {hash!r}; it has XX_HASH and MURMUR_HASH_2")
         point_hash = hash_named("xxh64" if hash == "XX_HASH" else "envoy-murmur2")
         counts = _counts(list(weights.values()), min_ring_size, max_ring_size)
+        check_points(sum(counts))
         suffixes = [b"_%d" % i for i in range(max(counts))]
         values: list[int] = []
         for name, count in zip(weights, counts, strict=True):

@@ -12,6 +12,7 @@ from ringhash.interop.placement import (
     Options,
     Placement,
     Servers,
+    check_points,
     first_of,
     read_servers,
     sorted_points,
@@ -76,6 +77,7 @@ class HAProxyRing(Placement):
             if len(ids) != len(weights):
                 raise ValueError(f"ids must be a mapping, or one for each of {len(weights)} servers")
             ids = {name: number for name, number in zip(weights, ids, strict=True) if number is not None}
+        check_points(_POINTS * sum(weights.values()))
         self._ids = _all_ids(list(weights), dict(ids or {}))
         counts = np.array(list(weights.values())) * _POINTS
         if not counts.sum():

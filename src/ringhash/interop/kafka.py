@@ -7,10 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from ringhash.interop.placement import (
-    Options,
-    Placement,
-)
+from ringhash.interop.placement import Options, Placement, check_points
 
 __all__ = ["KafkaPartitioner"]
 
@@ -47,6 +44,8 @@ class KafkaPartitioner(Placement):
         partitions: int | Iterable[str],
         partitioner: Literal["murmur2", "consistent", "fnv1a"] = "murmur2",
     ) -> None:
+        if isinstance(partitions, int):
+            check_points(partitions, "partitions")
         names = [str(i) for i in range(partitions)] if isinstance(partitions, int) else list(partitions)
         if not names or names != [str(i) for i in range(len(names))]:
             raise ValueError("there must be a partition, and they are named by the numbers from 0 on")

@@ -17,6 +17,7 @@ from ringhash.interop.placement import (
     Options,
     Placement,
     Servers,
+    check_points,
     distinct_points,
     read_servers,
     sorted_points,
@@ -126,6 +127,7 @@ class KetamaRing(Placement):
         if flavour == "twemproxy":
             order.sort(key=lambda i: (len(labels[i]), labels[i]))
         groups = _groups([counted[i] for i in order], flavour)
+        check_points(max(_PLAIN_POINTS * len(names), 4 * sum(groups)))
         parts = []
         for i, count in zip(order, groups, strict=True):
             if flavour in ("libmemcached", "spymemcached") and max(counted) == 1:

@@ -15,6 +15,7 @@ from ringhash.interop.placement import (
     Clockwise,
     Options,
     Servers,
+    check_points,
     distinct_points,
     read_servers,
     sorted_points,
@@ -67,6 +68,7 @@ class NginxRing(Clockwise):
         if len(marked) != len(set(down)):
             stranger = next(name for name in down if name not in weights)
             raise UnknownNodeError(f"the server {stranger!r} is down, but it is not in the upstream")
+        check_points(_POINTS * sum(weights.values()))
         parts = [_points(name, weights[name] * _POINTS) for name in names]
         owners = np.repeat(np.arange(len(names)), [len(part) for part in parts])
         points, owners = distinct_points(*sorted_points(np.concatenate(parts), owners))

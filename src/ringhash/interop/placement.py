@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NoReturn, Self, cast
 
 import numpy as np
 
+from ringhash._core import MAX_POINTS
 from ringhash.errors import DuplicateNodeError, RinghashError, UnknownNodeError
 from ringhash.interop._table import Keys, Table, own_methods
 from ringhash.interop.hashes import hash_named
@@ -25,7 +26,16 @@ from ringhash.plan import KeyRange, Plan
 from ringhash.records import check_fields, field
 from ringhash.ring import Balance
 
-__all__ = ["Clockwise", "Options", "Placement", "Servers", "TextKeys", "UnplacedKeyError", "read_servers"]
+__all__ = [
+    "Clockwise",
+    "Options",
+    "Placement",
+    "Servers",
+    "TextKeys",
+    "UnplacedKeyError",
+    "check_points",
+    "read_servers",
+]
 
 Servers = Iterable[str] | Mapping[str, int]
 Options = Mapping[str, tuple[type, ...]]
@@ -133,6 +143,12 @@ def read_servers(servers: object, least: int = 1, most: int = (1 << 31) - 1) -> 
     if not found:
         raise ValueError("a placement needs at least one server")
     return found
+
+
+def check_points(count: int, what: str = "points") -> None:
+    """Raise `ValueError` for more points than a ring may have; to be called before any is made."""
+    if count > MAX_POINTS:
+        raise ValueError(f"a placement has at most {MAX_POINTS} {what}, not {count}: scale it down")
 
 
 class Placement(Table):

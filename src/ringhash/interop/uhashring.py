@@ -12,6 +12,7 @@ from ringhash.interop.placement import (
     Clockwise,
     Options,
     Servers,
+    check_points,
     distinct_points,
     read_servers,
     sorted_points,
@@ -68,6 +69,7 @@ class UHashRing(Clockwise):
         else:
             total = sum(weights.values())
             counts = [each * len(weights) * weight // total for weight in weights.values()]
+        check_points(sum(counts) * (1 if mode == "default" else 4))
         digests = b"".join(
             md5(b"%b-%d" % (name.encode(), i)).digest()
             for name, count in zip(weights, counts, strict=True)

@@ -36,16 +36,18 @@ def placing(path: str, line: int) -> Iterator[None]:
 
 def choose(path: str, what: str, there: dict[str, T], name: str | None, fits: Callable[[T], bool]) -> T:
     """Return the block of that name, or the only one that fits."""
+    if not there:
+        raise ConfigError(f"{path}: has no {what}")
     if name is not None:
         if name not in there:
-            few = ", ".join(there) or "none"
+            few = ", ".join(there)
             raise ConfigError(f"{path}: there is no {what} {name!r}; there are {few}")
         return there[name]
     if len(there) == 1:
         return next(iter(there.values()))
     fitting = [key for key, value in there.items() if fits(value)]
     if len(fitting) != 1:
-        few = ", ".join(fitting or there) or "none"
+        few = ", ".join(fitting or there)
         raise ConfigError(f"{path}: say which {what} is meant; there are {few}")
     return there[fitting[0]]
 
