@@ -91,7 +91,7 @@ $(VENV)-asan/.made:
 	@touch $@
 
 asan: $(VENV)-asan/.made ## The core's tests under AddressSanitizer (needs libasan)
-	RINGHASH_SANITIZE=address $(VENV)-asan/bin/python -m pip install --quiet ".[cli,interop]" --group test
+	RINGHASH_SANITIZE=address $(VENV)-asan/bin/python -m pip install --quiet ".[cli,interop]" --group test --group frames
 	LD_PRELOAD="$(ASAN_RUNTIME)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 		$(VENV)-asan/bin/python -m pytest tests -m core -p no:cacheprovider $(PYTEST_ARGS)
 
