@@ -42,7 +42,7 @@ def test_the_demonstration() -> None:
     moved = sum(flights for tail, flights in tails.items() if eight.owner(tail) != nine.owner(tail))
 
     output = done.stdout
-    assert f"{tails.total():,} flights from New York in 2013 by {len(tails):,} aircraft." in output
+    assert f"{tails.total():,} flights from New York in 2013 by {len(tails):,} aircraft" in output
     for name in names[:8]:
         assert re.search(rf"^{name} .* {owned[name]:,} ", output, re.MULTILINE)
     assert re.search(rf"^all .* {eight.diff(nine).fraction:.3%}$", output, re.MULTILINE)
