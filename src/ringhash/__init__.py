@@ -1,6 +1,7 @@
 """Consistent hashing: which node owns a key, and exactly which key ranges a change moves."""
 
-from ringhash.assignment import Assignment, assign, simulate
+from typing import TYPE_CHECKING
+
 from ringhash.bounded import BoundedRouter, LoadReport, Ticket
 from ringhash.errors import (
     DuplicateNodeError,
@@ -18,20 +19,23 @@ from ringhash.errors import (
     StaleRouterError,
     UnknownNodeError,
 )
-from ringhash.guard import Guard
-from ringhash.handover import Handover
-from ringhash.hotkeys import HotKey, HotKeys, HotReport
 from ringhash.node import Node
 from ringhash.pins import Pin
 from ringhash.plan import KeyRange, Move, Plan
-from ringhash.reconnect import backoff, displaced, drain
 from ringhash.ring import Balance, Ring
 from ringhash.router import Route, Router
 from ringhash.salt import Salt
-from ringhash.shard_router import ShardRouter
-from ringhash.shards import Shards
-from ringhash.sizing import recommended_vnodes
 from ringhash.stats import NodeStats, RouterStats
+
+if TYPE_CHECKING:
+    from ringhash.assignment import Assignment, assign, simulate
+    from ringhash.guard import Guard
+    from ringhash.handover import Handover
+    from ringhash.hotkeys import HotKey, HotKeys, HotReport
+    from ringhash.reconnect import backoff, displaced, drain
+    from ringhash.shard_router import ShardRouter
+    from ringhash.shards import Shards
+    from ringhash.sizing import recommended_vnodes
 
 __all__ = [
     "Assignment",
@@ -78,3 +82,31 @@ __all__ = [
     "recommended_vnodes",
     "simulate",
 ]
+
+# Loaded when first asked for: they import what takes longer to load than the ring itself.
+_LATER = {
+    "Assignment": "assignment",
+    "Guard": "guard",
+    "Handover": "handover",
+    "HotKey": "hotkeys",
+    "HotKeys": "hotkeys",
+    "HotReport": "hotkeys",
+    "ShardRouter": "shard_router",
+    "Shards": "shards",
+    "assign": "assignment",
+    "backoff": "reconnect",
+    "displaced": "reconnect",
+    "drain": "reconnect",
+    "recommended_vnodes": "sizing",
+    "simulate": "assignment",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415
+
+    value: object = getattr(import_module(f"ringhash.{_LATER[name]}"), name)
+    globals()[name] = value
+    return value
