@@ -21,7 +21,7 @@ class Health:
     """
 
     def __init__(self, names: Iterable[str], down_after: int, min_up: float) -> None:
-        if isinstance(down_after, bool) or not isinstance(down_after, int) or down_after < 1:
+        if type(down_after) is not int or down_after < 1:
             raise ValueError(f"down_after must be a whole number of at least 1, not {down_after!r}")
         if not 0 <= min_up <= 1:
             raise ValueError(f"min_up must be from 0 to 1, not {min_up!r}")

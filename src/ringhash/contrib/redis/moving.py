@@ -107,7 +107,9 @@ def _each_marked(piece: Piece, work: Any) -> Steps[int]:
 
 def _copy(piece: Piece, keys: list[bytes], *, absolute: bool, replace: bool) -> Steps[None]:
     expiry = "PEXPIRETIME" if absolute else "PTTL"
-    look: list[Command] = [command for key in keys for command in ((("DUMP", key), {}), ((expiry, key), {}))]
+    look: list[Command] = []
+    for key in keys:
+        look += [(("DUMP", key), {}), ((expiry, key), {})]
     (reply,) = yield [Batch(_source(piece), look, transaction=True, raw=True)]
     answers = answered(reply)
     commands: list[Command] = []

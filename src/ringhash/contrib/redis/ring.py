@@ -53,7 +53,7 @@ class Ring(CoreCommands):  # type: ignore[misc]
 
     Raises:
         ValueError: There are no nodes, or the router has others.
-        redis.exceptions.ConnectionError: No node answers.
+        NodeDownError: No node answers.
     """
 
     def __init__(
@@ -325,12 +325,13 @@ class Ring(CoreCommands):  # type: ignore[misc]
         return redis.Redis.from_url(node, **self.options) if isinstance(node, str) else node
 
     def _command_table(self) -> CommandTable:
-        names = list(self._clients)
-        for name in names:
+        why: Exception | None = None
+        for name in self._clients:
             (reply,) = exchange(self._clients, [Batch(name, [(("COMMAND",), {})], raw=True)])
             if not isinstance(reply, Exception) and not isinstance(reply[0], Exception):
                 return CommandTable(reply[0])
-        raise reply if isinstance(reply, Exception) else reply[0]
+            why = reply if isinstance(reply, Exception) else reply[0]
+        raise NodeDownError(f"no node of the ring answers: {why}") from why
 
     def close(self) -> None:
         """Close every connection."""

@@ -6,7 +6,7 @@ output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, TypeVar
 
 from ringhash.contrib.redis.exchange import Batch, exchange, exchange_async
@@ -15,6 +15,7 @@ __all__ = ["OURS", "Steps", "answered", "drive", "drive_async", "emptied", "page
 
 T = TypeVar("T")
 Steps = Generator[list[Batch], list[list[Any] | Exception], T]
+Picks = Callable[[list[bytes]], Iterable[Any]]  # whether each of some keys is meant
 
 OURS = b"ringhash:"  # keys that a ring keeps for itself on a node; they never move
 COUNT = 1000
@@ -56,9 +57,7 @@ def answered(answers: list[Any] | Exception) -> list[Any]:
     return answers
 
 
-def pages(
-    node: str, wanted: Callable[[list[bytes]], Sequence[bool]], work: Callable[[list[bytes]], Steps[Any]]
-) -> Steps[int]:
+def pages(node: str, wanted: Picks, work: Callable[[list[bytes]], Steps[Any]]) -> Steps[int]:
     """Do some work for each page of the keys of a node that are wanted; return how many keys there were.
 
     A page of SCAN may be empty, and a key may come twice: the end is the cursor 0 and nothing else.
@@ -77,7 +76,7 @@ def pages(
             return count
 
 
-def sweep(node: str, doomed: Callable[[list[bytes]], Sequence[bool]]) -> Steps[int]:
+def sweep(node: str, doomed: Picks) -> Steps[int]:
     """Remove the keys of a node that are doomed; return how many there were."""
 
     def unlink(keys: list[bytes]) -> Steps[None]:
