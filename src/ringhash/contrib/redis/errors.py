@@ -7,7 +7,7 @@ from typing import Any
 
 from ringhash.errors import RinghashError
 
-__all__ = ["CrossNodeError", "NoKeyError", "NodeDownError", "UnknownCommandError"]
+__all__ = ["CrossNodeError", "MovingError", "NoKeyError", "NodeDownError", "UnknownCommandError"]
 
 
 class CrossNodeError(RinghashError, ValueError):
@@ -39,3 +39,7 @@ class UnknownCommandError(RinghashError, ValueError):
 
 class NodeDownError(RinghashError, ConnectionError):
     """The node of a key is down, and the ring does not let another one answer for it."""
+
+
+class MovingError(RinghashError, TimeoutError):
+    """A key is being moved to another node, and the write waited for too long; nothing was sent."""

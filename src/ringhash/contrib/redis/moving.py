@@ -13,25 +13,19 @@ the copy never has to be right while writes go on, only in the end:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from redis.exceptions import ResponseError
 
 from ringhash.contrib.redis.exchange import Batch, Command
-from ringhash.contrib.redis.sweep import COUNT, OURS, Steps, answered, pages, sweep
+from ringhash.contrib.redis.marks import MARKED
+from ringhash.contrib.redis.sweep import COUNT, Steps, answered, pages, sweep
 from ringhash.handover.pieces import Piece
 
-__all__ = ["MARKED", "copy_marked", "copy_piece", "drop_late", "forget", "marking"]
+__all__ = ["copy_marked", "copy_piece", "drop_late", "forget"]
 
-MARKED = OURS + b"written-while-moving"
 _NO_EXPIRY, _GONE = -1, -2
-
-
-def marking(keys: Sequence[Any]) -> Command:
-    """Return the command that marks keys as written."""
-    return ("SADD", MARKED, *keys), {}
 
 
 def copy_piece(piece: Piece, *, absolute: bool) -> Steps[int]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal, Self
 
 import redis
@@ -13,21 +13,27 @@ from redis.commands import CoreCommands
 from redis.exceptions import RedisError, ResponseError, WatchError
 from redis.lock import Lock
 
+from ringhash import Plan
+from ringhash.contrib.redis.base import COMMAND_TABLE, RingBase, table_of
 from ringhash.contrib.redis.calls import Calls
-from ringhash.contrib.redis.commands import CommandTable, word
-from ringhash.contrib.redis.errors import NodeDownError
+from ringhash.contrib.redis.errors import MovingError
 from ringhash.contrib.redis.exchange import FAILURES, Batch, exchange
-from ringhash.contrib.redis.health import Health
-from ringhash.contrib.redis.pipeline import Pipeline, Transaction, answers_of, batches_of
+from ringhash.contrib.redis.marks import Stopped
+from ringhash.contrib.redis.mover import KeyMover
+from ringhash.contrib.redis.pipeline import Pipeline, Transaction
 from ringhash.contrib.redis.pubsub import PubSub
-from ringhash.contrib.redis.routes import ALL, Routes, key_of, router_for
-from ringhash.contrib.redis.split import EVERYWHERE, Part, merge
+from ringhash.contrib.redis.routes import key_of
+from ringhash.contrib.redis.stack import Call, answers_of, raise_first
 from ringhash.contrib.redis.sweep import drive, emptied, sweep
+from ringhash.errors import HandoverError
+from ringhash.handover import Handover, Status
 
 __all__ = ["Ring"]
 
+_LOOK = 0.005  # seconds between two looks whether a piece has moved
 
-class Ring(CoreCommands):  # type: ignore[misc]
+
+class Ring(RingBase, CoreCommands):  # type: ignore[misc]
     """A client for several Redis servers: each key lives on the node that the router names.
 
     Every command of redis-py works that has a key. MGET, MSET, DEL, UNLINK, EXISTS and TOUCH are cut up by
@@ -49,7 +55,7 @@ class Ring(CoreCommands):  # type: ignore[misc]
         options: For the clients that are made from URLs, such as `socket_timeout` (1 second by default) and
             `decode_responses`.
 
-    Threads may share it. A lookup costs about a microsecond beside that of the client.
+    Threads may share it. A call costs about a microsecond beside that of the client.
 
     Raises:
         ValueError: There are no nodes, or the router has others.
@@ -68,64 +74,21 @@ class Ring(CoreCommands):  # type: ignore[misc]
         every: float = 0.5,
         **options: Any,
     ) -> None:
-        if on_down not in ("error", "next"):
-            raise ValueError(f"on_down must be 'error' or 'next', not {on_down!r}")
-        if stale not in ("drop", "serve"):
-            raise ValueError(f"stale must be 'drop' or 'serve', not {stale!r}")
-        if not 0 < every < float("inf"):
-            raise ValueError(f"every must be finite and above 0, not {every!r}")
-        self.options = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0} | options
-        self.router = router_for(router, nodes)
-        self._clients = {name: self._client(node) for name, node in nodes.items()}
-        self._health = Health(nodes, down_after, min_up)
-        self._on_down, self._stale, self._every = on_down, stale, every
-        self._suspect: frozenset[str] = frozenset()  # revived, and others may still hold old values of theirs
+        self._options = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0} | options
+        clients = {name: self._client(node) for name, node in nodes.items()}
+        super().__init__(clients, router, on_down, stale, down_after, min_up, every)
         self._lock = threading.Lock()
         self._probing: threading.Thread | None = None
         self._closed = threading.Event()
         self._subscriptions: weakref.WeakSet[PubSub] = weakref.WeakSet()
         self.calls = Calls()
-        self.routes = Routes(self.router, self._command_table())
-
-    # --- the nodes ---
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the nodes."""
-        return tuple(self._clients)
-
-    @property
-    def down(self) -> frozenset[str]:
-        """The names of the nodes that are down."""
-        return self._health.down
-
-    def node(self, name: str) -> redis.Redis:
-        """Return the client of a node, for commands without a key; `LookupError` if there is none."""
-        try:
-            return self._clients[name]
-        except KeyError:
-            raise LookupError(
-                f"there is no node {name!r}; the nodes are {', '.join(self._clients)}"
-            ) from None
-
-    def each(self) -> dict[str, redis.Redis]:
-        """Return the clients of all nodes, by name."""
-        return dict(self._clients)
-
-    def node_of(self, key: Any) -> str:
-        """Return the name of the node that a key is on now."""
-        return self.routes.node_of(key)
-
-    def client_for(self, key: Any) -> redis.Redis:
-        """Return the client of the node that a key is on now."""
-        return self._clients[self.routes.node_of(key)]
+        self._learn(table_of(exchange(clients, [Batch(name, COMMAND_TABLE, raw=True) for name in clients])))
 
     def keys_of(self, args: Sequence[Any]) -> list[Any]:
         """Return the keys of a command; the server is asked where its table cannot say them."""
         keys = self.routes.keys(args)
         if keys is None:
-            up = next((name for name in self._clients if name not in self._health.down), self.names[0])
-            (reply,) = exchange(self._clients, [Batch(up, [(("COMMAND", "GETKEYS", *args), {})], raw=True)])
+            (reply,) = exchange(self._clients, self._asking(args))
             if isinstance(reply, Exception):
                 raise reply
             keys = [] if isinstance(reply[0], ResponseError) else reply[0]
@@ -138,15 +101,15 @@ class Ring(CoreCommands):  # type: ignore[misc]
         cell = self.calls.cell()
         cell.count += 1
         try:
-            if args[0] in self.routes.table.single and len(args) > 1:
+            if args[0] in self.routes.table.single and len(args) > 1 and self.router.running is None:
                 return self._at(self.router.owner(key_of(args[1])), args, options)
-            keys = self.keys_of(args)
-            target = self.routes.target(args, keys)
-            if isinstance(target, str):
-                return self._at(target, args, options)
-            return self._at_several(target, args, options)
         finally:
             cell.count += 1
+        call = Call(args, options, self.keys_of(args))
+        (answer,) = self._counted(self._answers, [call])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def _at(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         health = self._health
@@ -155,38 +118,49 @@ class Ring(CoreCommands):  # type: ignore[misc]
         try:
             found = self._clients[name].execute_command(*args, **options)
         except FAILURES:
-            self._failed(name)
+            if self._failed(name):
+                self._went_down()
             raise
         if health.failing:
             health.answered(name)
         return found
 
-    def _at_several(self, parts: list[Part] | None, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        name = word(args[0]).upper()
-        if parts is ALL:
-            batches = [Batch(node, [(args, dict(options))]) for node in self._clients]
-        else:
-            batches = [Batch(part.node, [(part.args, dict(options))]) for part in parts]
-        answers = []
-        for reply in self._exchange(batches):
-            if isinstance(reply, Exception):
-                raise reply
-            if isinstance(reply[0], Exception):
-                raise reply[0]
-            answers.append(reply[0])
-        return EVERYWHERE[name](answers) if parts is ALL else merge((name, *args[1:]), parts, answers)
+    def _answers(self, calls: Sequence[Call]) -> list[Any]:
+        stack = self._stack(calls)
+        if len(calls) == 1 and len(stack.batches) == 1 and len(stack.batches[0].commands) == 1:
+            batch = stack.batches[0]
+            try:
+                return [self._at(batch.node, *batch.commands[0])]
+            except ResponseError as error:
+                return [error]
+        replies = exchange(self._clients, stack.batches)
+        if self._heard(stack.batches, replies):
+            self._went_down()
+        return answers_of(stack, replies)
 
-    def _exchange(self, batches: Sequence[Batch]) -> list[list[Any] | Exception]:
-        for batch in batches:
-            if batch.node in self._health.down:
-                raise self._down_error(batch.node)
-        replies = exchange(self._clients, batches)
-        for batch, reply in zip(batches, replies, strict=True):
-            if isinstance(reply, FAILURES):
-                self._failed(batch.node)
-            elif self._health.failing:
-                self._health.answered(batch.node)
-        return replies
+    def _counted(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Do some work as a call that a mover waits for; again when a key of it has moved meanwhile."""
+        while True:
+            cell = self.calls.cell()
+            cell.count += 1
+            try:
+                return work(*arguments)
+            except Stopped as stopped:
+                key = stopped.key
+            finally:
+                cell.count += 1
+            self._wait_for(key)
+
+    def _wait_for(self, key: Any) -> None:
+        end = time.monotonic() + self.patience
+        while self.marks.waits(key):
+            if time.monotonic() > end:
+                raise MovingError(
+                    f"the key {key!r} is being moved, and it takes more than {self.patience:g} s"
+                )
+            time.sleep(_LOOK)
+
+    patience = 5.0  # seconds that a write waits for its key to be moved
 
     def pipeline(self, transaction: bool = False, node: str | None = None) -> Any:
         """Return a pipeline over all nodes; with `transaction=True` a MULTI ... EXEC at one node."""
@@ -207,36 +181,31 @@ class Ring(CoreCommands):  # type: ignore[misc]
                     continue
                 return value if value_from_callable else answers
 
-    def execute_stack(self, stack: Any, *, raise_on_error: bool) -> list[Any]:
+    def execute_stack(self, calls: Sequence[Call], *, raise_on_error: bool) -> list[Any]:
         """Send the commands of a pipeline, and return their answers in order."""
-        cell = self.calls.cell()
-        cell.count += 1
-        try:
-            batches, places = batches_of(self, stack)
-            replies = self._exchange(batches)
-            return answers_of(batches, replies, places, raise_on_error=raise_on_error)
-        finally:
-            cell.count += 1
+        answers: list[Any] = self._counted(self._answers, calls)
+        if raise_on_error:
+            raise_first(answers)
+        return answers
 
-    def transact(self, name: str | None, inner: Any, raise_on_error: bool) -> Any:
-        """Carry out a transaction at a node."""
-        cell = self.calls.cell()
-        cell.count += 1
-        try:
-            return inner.execute(raise_on_error=raise_on_error)
-        except FAILURES:
-            if name is not None:
-                self._failed(name)
-            raise
-        finally:
-            cell.count += 1
+    def transact(self, prepared: Callable[..., Any], calls: list[Call], raise_on_error: bool) -> list[Any]:
+        """Carry out a transaction where its keys are."""
+        found: list[Any] = self._counted(self._transacted, prepared, calls, raise_on_error)
+        return found
+
+    def _transacted(self, prepared: Callable[..., Any], calls: list[Call], raise_on_error: bool) -> list[Any]:
+        written = [key for call in calls for key in self.marks.written(call.args, call.keys)]
+        inner = prepared(calls, written)
+        answers: list[Any] = inner.execute(raise_on_error=raise_on_error)
+        return answers[1:] if written else answers
 
     def scan_iter(
         self, match: Any = None, count: int | None = None, _type: str | None = None, **options: Any
     ) -> Iterator[Any]:
         """Iterate over the keys of all nodes, one after the other; a key may come twice, as with SCAN."""
-        for client in list(self._clients.values()):
-            yield from client.scan_iter(match=match, count=count, _type=_type, **options)
+        for name, client in list(self._clients.items()):
+            for key in client.scan_iter(match=match, count=count, _type=_type, **options):
+                yield from self._kept(name, [key])
 
     def lock(self, name: str, *args: Any, **options: Any) -> Lock:
         """Return a lock at the node of its name; as in redis-py."""
@@ -248,25 +217,14 @@ class Ring(CoreCommands):  # type: ignore[misc]
         self._subscriptions.add(found)
         return found
 
-    def get_encoder(self) -> Any:
-        """The encoder of the first node's client."""
-        return next(iter(self._clients.values())).get_encoder()
-
     # --- health ---
 
-    def _failed(self, name: str) -> None:
-        if not self._health.failed(name):
-            return
-        if self._on_down == "next" and name not in self._suspect:
-            self.router.mark_down(name)
-            self._subscriptions_follow()
+    def _went_down(self) -> None:
+        self._subscriptions_follow()
         with self._lock:
             if self._probing is None:
                 self._probing = threading.Thread(target=self._probe, daemon=True, name="redis-ring-probe")
                 self._probing.start()
-
-    def _down_error(self, name: str) -> NodeDownError:
-        return NodeDownError(f"the node {name!r} is down; it is looked at every {self._every:g} s")
 
     def _probe(self) -> None:
         """Look at the nodes that are down, until none is."""
@@ -286,31 +244,24 @@ class Ring(CoreCommands):  # type: ignore[misc]
 
     def revive(self, name: str) -> None:
         """Let a node that was down answer again; with `stale="drop"` it is emptied first."""
-        if self._on_down == "next" and self._stale == "drop":
+        if self._drops:
             drive(self._clients, emptied(name))
             with self._lock:
                 self._suspect |= {name}
-        self._health.revived(name)
-        if self._on_down == "next":
-            self.router.mark_up(name)
-            self._subscriptions_follow()
-            if self._stale == "drop":
-                self._drop_copies(name)
+        self._revived(name)
+        self._subscriptions_follow()
+        if self._drops:
+            self._drop_copies(name)
 
     def _drop_copies(self, name: str) -> None:
         """Remove what others stored for a node while it was down: it is old when they answer again."""
-        for other in self._clients:
-            if other == name or other in self._health.down:
-                continue
+        for other, doomed in self._copies_of(name).items():
             try:
-                drive(self._clients, sweep(other, partial(self._are_of, name)))
+                drive(self._clients, sweep(other, doomed))
             except (RedisError, OSError):
                 return  # tried again at the next look; until then nobody answers for the node
         with self._lock:
             self._suspect -= {name}
-
-    def _are_of(self, name: str, keys: list[bytes]) -> list[bool]:
-        return [owner == name for owner in self.router.owner_many(keys)]
 
     def _subscriptions_follow(self) -> None:
         for subscription in list(self._subscriptions):
@@ -319,19 +270,65 @@ class Ring(CoreCommands):  # type: ignore[misc]
             except (RedisError, OSError):
                 continue  # its node has just failed; the next change tries again
 
+    # --- other nodes ---
+
+    def plan(self, add: Mapping[str, Any] | Sequence[str] = (), remove: Sequence[str] = ()) -> Plan:
+        """Return the exact moves that other nodes would bring, and change nothing; as `Router.plan`."""
+        return self.router.plan(add=list(add), remove=list(remove))
+
+    def change(
+        self,
+        add: Mapping[str, str | redis.Redis] | None = None,
+        remove: Sequence[str] = (),
+        *,
+        settle: float = 0.0,
+        **options: Any,
+    ) -> Status:
+        """Add and remove nodes, and move just the keys whose owner changes, while the ring is used.
+
+        Each piece of the plan is copied with DUMP and RESTORE, with its time to live. Writes go on; what is
+        written meanwhile is copied again before the new node answers. Then the old node is emptied of it.
+
+        Args:
+            add: The URL or the client of each new node, by name.
+            remove: The names of the nodes to take out.
+            settle: Seconds to wait before anything is copied: as long as other processes that use the same
+                nodes may take to hear of the change (`Router.follow`).
+            options: For the `Handover`: `journal`, `progress`, `on_epoch`, `timeout`, `parallel` and so on.
+
+        Returns:
+            The status of the handover, which is over.
+
+        Raises:
+            HandoverError: A piece could not be moved. Everything is where it was before.
+            DuplicateNodeError, UnknownNodeError, NodeDownError: The change is not possible.
+        """
+        new = {name: self._client(node) for name, node in (add or {}).items()}
+        plan = self._planned(new, remove)
+        self._join(new)
+        try:
+            handover = Handover(self.router, plan, KeyMover(self, settle), **({"pause": 0.0} | options))
+            status = handover.run()
+            if not status.awaits_finish and not status.over:
+                why = "; ".join(sorted({row.note for row in status.pieces if row.note}))
+                handover.reverse()
+                status = handover.run()
+                raise HandoverError(f"the keys could not be moved, and all is as before: {why}")
+            if status.awaits_finish:
+                handover.finish()
+                status = handover.run()
+        finally:
+            there = {node.name for node in self.router.nodes}
+            for client in self._leave(set(self._clients) - there):
+                client.close()
+            self.marks.stopped = ()
+            self._subscriptions_follow()
+        return status
+
     # --- the rest ---
 
-    def _client(self, node: Any) -> redis.Redis:
-        return redis.Redis.from_url(node, **self.options) if isinstance(node, str) else node
-
-    def _command_table(self) -> CommandTable:
-        why: Exception | None = None
-        for name in self._clients:
-            (reply,) = exchange(self._clients, [Batch(name, [(("COMMAND",), {})], raw=True)])
-            if not isinstance(reply, Exception) and not isinstance(reply[0], Exception):
-                return CommandTable(reply[0])
-            why = reply if isinstance(reply, Exception) else reply[0]
-        raise NodeDownError(f"no node of the ring answers: {why}") from why
+    def _client(self, node: Any) -> Any:
+        return redis.Redis.from_url(node, **self._options) if isinstance(node, str) else node
 
     def close(self) -> None:
         """Close every connection."""
@@ -349,7 +346,3 @@ class Ring(CoreCommands):  # type: ignore[misc]
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        down = f", {len(self.down)} down" if self.down else ""
-        return f"<{type(self).__name__} of {len(self._clients)} Redis nodes{down}: {self.router!r}>"

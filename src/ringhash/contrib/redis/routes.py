@@ -88,14 +88,14 @@ class Routes:
             return split((name, *args[1:]), owners)
         raise CrossNodeError(name, _grouped(keys, owners))
 
-    def one_node(self, commands: Iterable[tuple[Sequence[Any], Sequence[Any]]], what: str) -> str:
-        """Return the one node of all keys of some commands, each with its keys.
+    def one_node(self, calls: Iterable[Any], what: str) -> str:
+        """Return the one node of all keys of some calls.
 
         Raises:
             CrossNodeError: The keys are on several nodes.
             NoKeyError: There is no key at all.
         """
-        keys = [key for _, some in commands for key in some]
+        keys = [key for call in calls for key in call.keys]
         if not keys:
             raise NoKeyError(f"{what} without a key has no node: name one with node=, or watch a key first")
         owners = [self.node_of(key) for key in keys]
