@@ -1,12 +1,21 @@
-"""A client-side ring of Redis servers; needs the extra `redis`."""
+"""A client-side ring of Redis servers; needs the extra `redis`. `ringhash.contrib.redis.aio` is for asyncio."""
 
-from ringhash.contrib.redis.errors import CrossNodeError, NodeDownError, NoKeyError, UnknownCommandError
+from ringhash.contrib.redis.errors import (
+    CrossNodeError,
+    MovingError,
+    NodeDownError,
+    NoKeyError,
+    UnknownCommandError,
+)
+from ringhash.contrib.redis.mover import KeyMover
 from ringhash.contrib.redis.pipeline import Pipeline, Transaction
 from ringhash.contrib.redis.pubsub import PubSub
 from ringhash.contrib.redis.ring import Ring
 
 __all__ = [
     "CrossNodeError",
+    "KeyMover",
+    "MovingError",
     "NoKeyError",
     "NodeDownError",
     "Pipeline",
