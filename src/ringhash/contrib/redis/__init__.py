@@ -1,4 +1,4 @@
-"""A client-side ring of Redis servers; needs the extra `redis`. `ringhash.contrib.redis.aio` is for asyncio."""
+"""A client-side ring of Redis servers, and `.aio` for asyncio; needs the extra `redis`."""
 
 from ringhash.contrib.redis.errors import (
     CrossNodeError,

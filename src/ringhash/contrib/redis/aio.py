@@ -119,11 +119,11 @@ class Ring(RingBase, AsyncCoreCommands):  # type: ignore[misc]
         finally:
             del self._under_way[number]
 
-    async def wait_for_calls(self, timeout: float) -> bool:
+    async def wait_for_calls(self, patience: float) -> bool:
         """Wait until every call that is under way now is over; return whether they were in time."""
         before = set(self._under_way)
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(patience):
                 while before & self._under_way.keys():
                     await asyncio.sleep(0.001)
         except TimeoutError:
@@ -269,7 +269,7 @@ class Ring(RingBase, AsyncCoreCommands):  # type: ignore[misc]
         settle: float = 0.0,
         **options: Any,
     ) -> Status:
-        """Add and remove nodes, and move just the keys whose owner changes; as `ringhash.contrib.redis.Ring`."""
+        """Add and remove nodes, and move just the keys whose owner changes; as the ring of threads."""
         new = {name: self._client(node) for name, node in (add or {}).items()}
         plan = self._planned(new, remove)
         self._join(new)
@@ -331,7 +331,7 @@ class Pipeline(AsyncCoreCommands):  # type: ignore[misc]
         return self
 
     async def execute(self, raise_on_error: bool = True) -> list[Any]:
-        """Send everything, and return the answers in order; errors as for `ringhash.contrib.redis.Pipeline`."""
+        """Send everything, and return the answers in order; errors as for the pipeline of threads."""
         stack, self._stack = self._stack, []
         calls = [
             Call(args, options, await self._ring.keys_of(args) if keys is None else keys)
