@@ -147,7 +147,7 @@ class _Reader:
             try:
                 message = await self._inner.get_message(timeout=_POLL)
             except (RedisError, OSError, RuntimeError):
-                # The connection broke: redis-py subscribes again when it next reads. Or nothing is subscribed.
+                # The connection broke: redis-py subscribes again when it reads. Or nothing is subscribed.
                 await asyncio.sleep(_POLL)
                 continue
             if message is not None:
