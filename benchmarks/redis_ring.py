@@ -1,6 +1,6 @@
-"""What the ring of Redis servers costs beside a bare client, on servers of its own: python -m benchmarks.redis_ring
+"""What the ring of Redis servers costs beside a bare client: python -m benchmarks.redis_ring
 
-Ratios within one run, medians of many rounds. Needs redis-server and the extra `redis`.
+Servers of its own, ratios within one run, medians of many rounds. Needs redis-server and the extra `redis`.
 """
 
 from __future__ import annotations
@@ -83,8 +83,9 @@ def main() -> None:
         client = ring.client_for("key")
         ring.set("key", "value")
         bare, ours = medians(lambda: client.get("key"), lambda: ring.get("key"), 200)
+        more = (ours - bare) * 1e6
         print(
-            f"get            {bare * 1e6:8.1f} us bare {ours * 1e6:8.1f} us ring  {ours / bare:.3f} x  +{(ours - bare) * 1e6:.2f} us"
+            f"get            {bare * 1e6:8.1f} us bare {ours * 1e6:8.1f} us ring  {ours / bare:.3f} x  {more:+.2f} us"
         )
         routing, _ = medians(
             lambda: ring.routes.target(("GET", "key"), ring.routes.keys(("GET", "key"))), int, 2000
