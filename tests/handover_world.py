@@ -77,7 +77,9 @@ class World:
 
     def boot(self) -> None:
         # What a new process does not know: when the last piece ended. It must pause, to be sure.
+        holds = self.machine.holds if self.writes else 0  # as the driver does in the same process
         self.machine = self.kind(self.pieces, self.options, self.write, list(self.disk))
+        self.machine.holds = holds
 
     def write(self, record: Record) -> None:
         self.writes += 1
@@ -126,7 +128,9 @@ class World:
             others = self.cutting if self.options.ahead else self.running - {number}
             for other in others:
                 assert not self.pieces[other].nodes & self.pieces[number].nodes, "two pieces of one node"
-            assert len(self.cutting) + len(self.lately()) < self.options.parallel, "no pause between two pieces"
+            assert len(self.cutting) + len(self.lately()) < self.options.parallel, (
+                "no pause between two pieces"
+            )
             self.cutting.add(number)
 
     def guarded(self, event: Callable[[], object]) -> None:
@@ -160,9 +164,9 @@ class World:
     def send(self, command: Command) -> None:
         piece, number = command.piece, command.piece.number
         written = self.disk[-1].seq if self.disk else 0
-        assert command.token <= written, "a call before its record"
+        assert piece.token <= written, "a call before its record"
         assert all(c.piece.number != number for c in self.calls.values()), "two calls of one piece at once"
-        assert all(command.token > c.token for c in self.ghosts), "a token that a dead process has used"
+        assert all(piece.token > c.piece.token for c in self.ghosts), "a token that a dead process has used"
         if command.call in ("start", "undo"):
             back_to = piece.target if command.call == "start" else piece.source
             assert (number, str(back_to)) not in self.dropped, "a way back after a finish"
@@ -180,9 +184,9 @@ class World:
         """The call reaches its node, which knows tokens."""
         piece, number = command.piece, command.piece.number
         node = piece.source if command.call in FIRST_NODE else piece.target
-        if node is None or node in self.dead or command.token < self.fence[number, node]:
+        if node is None or node in self.dead or piece.token < self.fence[number, node]:
             return
-        self.fence[number, node] = command.token
+        self.fence[number, node] = piece.token
         if command.call == "stop":
             self.serving[number].discard(node)
         elif command.call == "finish":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import threading
 from typing import Any
@@ -118,10 +119,8 @@ class Meeting:
 
         class Slow(Router):
             def apply(self, plan: Any, **options: Any) -> None:
-                try:
-                    meet.wait(10)
-                except threading.BrokenBarrierError:
-                    pass
+                with contextlib.suppress(threading.BrokenBarrierError):
+                    meet.wait(60)
                 super().apply(plan, **options)
 
         return Slow(["a", "b", "c"])

@@ -107,8 +107,10 @@ def test_a_crash_at_every_write_of_a_running_handover(tmp_path: Path, kind: str,
         assert resumed.router.epoch >= router.epoch
         assert resumed.run().over
         assert resumed.router.placement.digest == expected
-        # And in the process that lived on: the same handover can be run again, if nobody else has.
-        with pytest.raises(HandoverTaken):
+        if (write, after) == (13, True):  # nothing was left to do
+            assert handover.run().over
+            continue
+        with pytest.raises(HandoverTaken):  # the process that lived on takes nothing back by itself
             handover.run()
     assert write == 14
 

@@ -54,7 +54,14 @@ class Orders(RuleBasedStateMachine):
         count=st.integers(1, 5),
     )
     def begin(
-        self, parallel: int, pause: float, on_timeout: Any, calls: set[str], ahead: int, wait: bool, count: int
+        self,
+        parallel: int,
+        pause: float,
+        on_timeout: Any,
+        calls: set[str],
+        ahead: int,
+        wait: bool,
+        count: int,
     ) -> None:
         options = Options(pause, 10.0, on_timeout, parallel, ahead, wait, tries=2, calls=frozenset(calls))
         self.world = World(PIECES[:count], options, self.kind)
@@ -273,7 +280,6 @@ RULES = {
     "calls are made again after a crash": Rule(Forgets, "never comes to an end"),
     "a stuck piece is not over": Rule(OverTooSoon, "not all pieces|does not serve"),
     "a piece waits for `go`": Rule(WaitsForNobody, "before `go`|two calls"),
-    "no way back after a finish": Rule(TurnsBackAfterTheFinish, "after a finish"),
 }
 
 
@@ -721,6 +727,20 @@ def test_a_finish_is_waited_for_and_there_is_no_way_back_after_it() -> None:
         assert calls_of(world) == ["finish"]
         world.answer(min(world.calls))
     assert (states(world), world.machine.mode) == (["FINISHED", "FINISHED"], "OVER")
+
+
+def test_that_a_way_back_after_a_finish_is_seen() -> None:
+    """The control: a machine that turns back all the same."""
+    world = World(PIECES[:2], with_calls("finish"), TurnsBackAfterTheFinish)
+    world.turn()
+    while not world.machine.awaits_finish:
+        for token in list(world.calls):
+            world.answer(token)
+        world.pass_time(1.0)
+    world.say("finish")
+    world.answer(min(world.calls))
+    with pytest.raises(AssertionError, match="a way back after a finish"):
+        world.say("reverse")
 
 
 def test_instead_of_a_finish_all_of_it_can_go_back() -> None:

@@ -27,7 +27,9 @@ def gentle(router: Router, plan: Any, **options: Any) -> Handover:
 
 @pytest.mark.parametrize("kind", ["ring", "shards"])
 @pytest.mark.parametrize("back", [False, True])
-def test_the_owner_is_the_old_one_until_its_piece_is_done_and_the_new_one_after(kind: str, back: bool) -> None:
+def test_the_owner_is_the_old_one_until_its_piece_is_done_and_the_new_one_after(
+    kind: str, back: bool
+) -> None:
     router = Router(["a", "b", "c"]) if kind == "ring" else Router(assign(64, ["a", "b", "c"]))
     plan = router.plan(add=["d"], remove=["a"])
     before, after = router.placement, router.placement.replayed(plan)
@@ -41,7 +43,11 @@ def test_the_owner_is_the_old_one_until_its_piece_is_done_and_the_new_one_after(
         expected = [
             (after if there else before).owner(key) for key, there in zip(KEYS, at_target, strict=True)
         ]
-        wrong = [key for key, owner, now in zip(KEYS, expected, router.owner_many(KEYS), strict=True) if owner != now]
+        wrong = [
+            key
+            for key, owner, now in zip(KEYS, expected, router.owner_many(KEYS), strict=True)
+            if owner != now
+        ]
         assert not wrong[:5]
 
     def started(piece: Piece) -> None:
@@ -101,7 +107,7 @@ def test_check_and_follow() -> None:
         router.check(key, old, 0)
     assert (moved.value.to, moved.value.epoch) == ("c", router.epoch)
     assert pickle.loads(pickle.dumps(moved.value)).to == "c"
-    with pytest.raises(StaleRouterError, match="bring it up to date"):
+    with pytest.raises(StaleRouterError, match="bring the router up to date"):
         replica.check(key, "c", router.epoch)
     assert replica.follow(router.to_dict())
     replica.check(key, "c", router.epoch)

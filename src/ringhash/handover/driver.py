@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Driver", "Hooks"]
 
 POLL = 0.5  # seconds between two looks for requests of other processes
-_SAID = frozenset({"abort", "reverse", "retry", "finish"})
+_SAID = frozenset({"abort", "finish", "go", "lost", "retry", "reverse"})
 _log = logging.getLogger("ringhash.handover")
 
 Event = tuple[str, Any, Any]
@@ -53,7 +53,7 @@ class Hooks:
         """Call a hook."""
         try:
             hook(what)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, it is only for showing
             _log.exception("%r failed; the handover goes on", hook)
 
 
@@ -96,9 +96,11 @@ class Driver:
         self._meta: Callable[[], Mapping[str, object]] | None = None  # of a journal still to be made
         self._gave_up = False
         self._taken: HandoverTaken | None = None
+        self._tried: Record | None = None  # the last record that it wanted to write
         self._torn = False  # whether the machine may not be what the journal says
         self._carried: tuple[int, str] | None = None
         self._asked = 0
+        self._told = 0
         self._driving = threading.Lock()
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self.machine = Machine(pieces, options, self._write)
@@ -118,11 +120,13 @@ class Driver:
         for it, old in zip(machine.standings, self.machine.standings, strict=True):
             if old.away is not None and old.away[0] in self.away:
                 it.away = old.away  # a call of the run that ended is still to come back
+        machine.holds = self.machine.holds
         self.machine = machine
         self._carried, self._torn = None, False
 
     def _write(self, record: Record) -> None:
         assert self._journal is not None  # noqa: S101 - only a run writes
+        self._tried = record
         self._journal.append(record)
 
     @property
@@ -165,10 +169,11 @@ class Driver:
             return
         self._journal = self._opens(None)
         records = list(self._journal.records())
+        others = records[self.machine.written :]
+        if others and not (self._torn and others == [self._tried]):
+            raise HandoverTaken("another process has gone on with the handover; this one must stop")
         if self._torn:
             self.read_journal(records)
-        elif len(records) != self.machine.written:
-            raise HandoverTaken("another process has gone on with the handover; this one must stop")
         self._carry()
 
     def _begin_behind(self) -> bool:
@@ -191,15 +196,15 @@ class Driver:
         self._take_all(self._take)
         assert self._journal is not None  # noqa: S101
         for number, what, name in self._journal.requests(self._asked):
-            if what in _SAID or what in ("go", "lost"):
-                self._take((what, name, None))
+            if what in _SAID:
+                self._say(what, name, self._clock())
             self._asked = number
             self._journal.forget(number)
         self._carry()
-        before = self.machine.written
         commands = self.machine.tick(self._clock())
         self._carry()
-        if self.hooks.progress is not None and (commands or self.machine.written != before):
+        if self.hooks.progress is not None and (commands or self.machine.written != self._told):
+            self._told = self.machine.written
             self.hooks.tell(self.hooks.progress, self.status())
         return commands
 
@@ -221,7 +226,7 @@ class Driver:
             machine.confirm(first, now)
         elif what == "fail":
             machine.fail(first, second, now)
-        else:
+        elif what in _SAID:
             self._say(what, first, now)
 
     def _say(self, what: str, name: str, now: float) -> None:
@@ -338,7 +343,6 @@ class Driver:
             return False
         if self.plan.before != running.after.digest:
             raise StalePlanError(
-                "the plan does not begin where the handover that runs ends; make it from "
-                "router.running.after"
+                "the plan does not begin where the handover that runs ends; make it from router.running.after"
             )
         return True

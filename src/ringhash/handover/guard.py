@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-
 from typing import TYPE_CHECKING
 
 from ringhash.errors import GuardError
@@ -116,7 +115,9 @@ class Guard:
         found: dict[str, str] = {}
         fraction = plan.fraction
         if fraction is None and self.max_fraction < 1:
-            found["max_fraction"] = "nobody knows what part of all keys would move: this placement has no fractions"
+            found["max_fraction"] = (
+                "nobody knows what part of all keys would move: this placement has no fractions"
+            )
         elif fraction is not None and fraction > self.max_fraction:
             found["max_fraction"] = f"{fraction:.0%} of all keys would move, and {self.max_fraction:.0%} may"
         names = {node.name for node in router.nodes}

@@ -18,6 +18,7 @@ from ringhash.handover.record import OnTimeout, Options, Record
 from ringhash.handover.status import Status, status_of
 from ringhash.placement import verified
 from ringhash.plan import Plan
+from ringhash.records import field
 
 if TYPE_CHECKING:
     from ringhash.routing import Router
@@ -324,7 +325,7 @@ def read_status(journal: str | Path | Opener) -> Status:
     """
     opened = journal(None) if callable(journal) else FileJournal(journal, read_only=True)
     try:
-        plan, pieces, options = _read(opened, frozenset())
+        _, pieces, options = _read(opened, frozenset())
         calls = frozenset(_began_with(opened))
         options = Options(**{**_options_of(opened.meta), "calls": calls})
         ledger: list[Ledger] = []
@@ -380,8 +381,7 @@ def _read(journal: Journal, calls: frozenset[str]) -> tuple[Plan, tuple[Piece, .
         plan = Plan.from_dict(meta["plan"])
         pieces = cut(plan, **meta["cut"])
         options = Options(**{**_options_of(meta), "calls": calls})
-        if type(meta["router"]["epoch"]) is not int:
-            raise ValueError("router.epoch must be an integer")
+        field(meta["router"], "router", "epoch", int)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(f"{_where(journal)}: cannot be read: {error}") from error
     return plan, pieces, options

@@ -32,13 +32,15 @@ Opener: TypeAlias = "Callable[[Mapping[str, object] | None], Journal]"
 Request = tuple[int, str, str]
 
 _FORMAT = 2
-_TABLES = (
-    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE records (seq INTEGER PRIMARY KEY, at REAL NOT NULL, piece INTEGER NOT NULL, "
-    "state TEXT NOT NULL, holder TEXT NOT NULL, heading TEXT NOT NULL, verdict TEXT NOT NULL, "
-    "call TEXT NOT NULL, tries INTEGER NOT NULL, stuck INTEGER NOT NULL, note TEXT NOT NULL)",
-    "CREATE TABLE requests (id INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT NOT NULL, name TEXT NOT NULL)",
-)
+_TABLES = """
+    CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE records (
+        seq INTEGER PRIMARY KEY, at REAL NOT NULL, piece INTEGER NOT NULL, state TEXT NOT NULL,
+        holder TEXT NOT NULL, heading TEXT NOT NULL, verdict TEXT NOT NULL, call TEXT NOT NULL,
+        tries INTEGER NOT NULL, stuck INTEGER NOT NULL, note TEXT NOT NULL
+    );
+    CREATE TABLE requests (id INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT NOT NULL, name TEXT NOT NULL)
+"""
 _COLUMNS = (int, int, str, str, str, str, str, int, int, str)
 
 
@@ -139,33 +141,43 @@ class FileJournal:
         self, path: str | Path, meta: Mapping[str, object] | None = None, *, read_only: bool = False
     ) -> None:
         self.path = str(path)
+        self._seen: list[Record] | None = None  # by one who only looks: all there was then
         if meta is not None:
             _make(Path(self.path), meta)
         elif not Path(self.path).exists():
             raise JournalError(f"there is no journal {self.path}")
-        self._db = self._connect("ro" if read_only else "rw")
+        wal = Path(f"{self.path}-wal")
+        quiet = read_only and not wal.exists()
+        self._db = self._connect("ro&immutable=1" if quiet else "ro" if read_only else "rw")
         try:
-            with self._reading():
-                rows = self._db.execute("SELECT name, value FROM meta").fetchall()
-                self.meta: Mapping[str, Any] = {name: json.loads(value) for name, value in rows}
-            if self.meta.get("format") != _FORMAT:
-                found = self.meta.get("format")
-                raise JournalError(f"{self.path}: a journal of format {found!r}, not {_FORMAT}")
-            if not read_only:
-                with self._reading():
-                    self._db.execute("PRAGMA synchronous = FULL")
+            self._open(read_only)
+            if quiet and wal.exists():  # somebody has begun to write meanwhile
+                self._db.close()
+                self._db = self._connect("ro")
+                self._open(read_only)
         except BaseException:
             self._db.close()
             raise
 
     def _connect(self, mode: str) -> sqlite3.Connection:
+        where = f"{Path(self.path).absolute().as_uri()}?mode={mode}"
         try:
             # Autocommit: every statement outside of BEGIN is a transaction of its own.
-            return sqlite3.connect(
-                f"{Path(self.path).absolute().as_uri()}?mode={mode}", timeout=10.0, isolation_level=None, uri=True
-            )  # fmt: skip
+            return sqlite3.connect(where, timeout=10.0, isolation_level=None, uri=True)
         except sqlite3.Error as error:
             raise JournalError(f"{self.path} cannot be opened: {error}") from error
+
+    def _open(self, read_only: bool) -> None:
+        with self._reading():
+            rows = self._db.execute("SELECT name, value FROM meta").fetchall()
+            self.meta: Mapping[str, Any] = {name: json.loads(value) for name, value in rows}
+        if self.meta.get("format") != _FORMAT:
+            raise JournalError(f"{self.path}: a journal of format {self.meta.get('format')!r}, not {_FORMAT}")
+        if read_only:
+            self._seen = list(self.records())
+        else:
+            with self._reading():
+                self._db.execute("PRAGMA synchronous = FULL")
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
@@ -176,6 +188,8 @@ class FileJournal:
 
     def records(self) -> Iterator[Record]:
         """Return the records in order."""
+        if self._seen is not None:
+            return iter(self._seen)
         last = 0
         with self._reading():
             rows = self._db.execute(
@@ -254,7 +268,7 @@ def _make(path: Path, meta: Mapping[str, object]) -> None:
         try:
             db.execute("PRAGMA synchronous = FULL")
             db.execute("BEGIN IMMEDIATE")
-            for statement in _TABLES:
+            for statement in _TABLES.split(";"):
                 db.execute(statement)
             rows = [("format", _FORMAT), *meta.items()]
             db.executemany("INSERT INTO meta VALUES (?, ?)", [(name, json.dumps(it)) for name, it in rows])

@@ -41,6 +41,7 @@ class Standing:
     deadline: float | None = None
     due: float | None = None  # when the call, or the next catch-up, is to be made, if not yet
     away: tuple[int, Side, str | None] | None = None  # the call not come back: token, heading, whom
+    holding: int = 0  # the number of the last catch-up
     caught_up: bool = False  # whether the last catch-up came about
     caught_at: float = 0.0  # when one last did
 
@@ -140,7 +141,7 @@ class Ledger:
         it.note = record.note
         it.token = record.seq
         it.deadline = it.due = None
-        it.caught_up = False
+        it.caught_up, it.holding = False, 0
         it.call = cast("Call", record.call) if record.call else None
 
     def _apply_to_all(self, record: Record) -> None:

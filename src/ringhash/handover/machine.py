@@ -44,7 +44,10 @@ _LEAST_PAUSE = 0.1  # seconds between two catch-ups of a piece
 
 
 class Command(NamedTuple):
-    """What a driver must do: make a call, or cancel the one that took too long (`cancel`)."""
+    """What a driver must do: make a call, or cancel the one that took too long (`cancel`).
+
+    `token` is what the answer is known by: that of the piece, but for a `hold` a number of its own.
+    """
 
     call: Call
     piece: Piece
@@ -87,6 +90,7 @@ class Machine(Ledger):
         super().__init__(pieces, options, write, records)
         self._out: list[Command] = []
         self._cooling: list[float] = []
+        self.holds = 0  # how many catch-ups were asked for, negative: they are no records, and have no seq
 
     # --- events ---
 
@@ -447,13 +451,14 @@ class Machine(Ledger):
 
     def _send_as(self, call: Call, number: int, repeat: bool) -> None:
         it = self.standings[number]
-        it.away = (
-            it.token,
-            it.heading,
-            self._name(number, it.heading) if call == "hold" else self._whom(number),
-        )
+        token, whom = it.token, self._whom(number)
+        if call == "hold":
+            self.holds -= 1
+            token = it.holding = self.holds
+            whom = self._name(number, it.heading)
+        it.away = (token, it.heading, whom)
         view = self._view(number, it.heading.other if call == "undo" else it.heading)
-        self._out.append(Command(call, replace(view, token=it.token, repeat=repeat), it.token))
+        self._out.append(Command(call, replace(view, token=it.token, repeat=repeat), token))
 
     def _answered(self, token: int, now: float) -> int | None:
         """Return the piece whose last call has that token, or None. A call that comes back late
@@ -468,7 +473,7 @@ class Machine(Ledger):
         return None
 
     def _is_last(self, it: Standing, token: int) -> bool:
-        return it.token == token
+        return token in (it.token, it.holding)
 
     def _let_go(self, number: int, now: float) -> None:
         """Make the call that waited for another one of its piece to come back."""

@@ -81,7 +81,7 @@ async def _call(driver: Driver, command: Command) -> None:
         driver.answer(command, result)
 
 
-class _StillRuns(BaseException):  # noqa: N818
+class _StillRuns(BaseException):
     """The task of a call was cancelled, and its thread cannot be."""
 
 
