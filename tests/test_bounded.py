@@ -25,16 +25,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from model import ModelRing
 
-from ringhash import (
-    BoundedRouter,
-    EmptyRingError,
-    Node,
-    NoNodeAvailableError,
-    Router,
-    Ticket,
-    UnknownNodeError,
-)
+from ringhash import EmptyRingError, Node, NoNodeAvailableError, Router, UnknownNodeError
 from ringhash._core import Live, Loads
+from ringhash.balance import BoundedRouter, Ticket
 
 NAMES = [f"gw-{i}" for i in range(1, 6)]
 
@@ -248,7 +241,7 @@ def test_errors():
         with pytest.raises(TypeError, match="factor must be a number"):
             BoundedRouter(router, factor=wrong)
     with pytest.raises(TypeError, match="for a Router"):
-        BoundedRouter(router.ring)
+        BoundedRouter(router.placement)
     bounded = BoundedRouter(router)
     with pytest.raises(TypeError, match="a key must be"):
         bounded.acquire(None)

@@ -177,7 +177,7 @@ cdef class EntryTable(HashSpace):
     """A number from 0 to 2**31 - 1 for each of some keys; immutable, compared by whole keys.
 
     Args:
-        keys: bytes each, as they are hashed (`key_bytes`: tags are narrowed). Of two equal ones the
+        keys: bytes each, as they are hashed (`_key_bytes`: tags are narrowed). Of two equal ones the
             later counts.
         values: As many ints.
         seed: Of the hash; that of the placement below, so that one hash serves both.

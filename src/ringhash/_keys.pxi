@@ -133,11 +133,8 @@ Args and errors as for `owner`.
 """
         return self.position_of(<PyObject*>key)
 
-    def key_bytes(self, key):
-        """key_bytes($self, key, /)
---
-
-Return the bytes that `key` counts by: those that are hashed, narrowed to its tag where tags count."""
+    def _key_bytes(self, key):
+        """The bytes of `key` that are hashed, hash tags narrowed."""
         cdef KeyBytes read
         cdef object keeper = self.read_key(<PyObject*>key, &read)
         return PyBytes_FromStringAndSize(<const char*>read.data, read.size)

@@ -10,10 +10,10 @@ from uuid import UUID
 
 import numpy as np
 
-from ringhash._core import HashSpace
 from ringhash.node import plain_type
 from ringhash.placement import Placement
 from ringhash.routing import Router
+from ringhash.space import HashSpace
 
 __all__ = ["HotKey", "HotKeys", "HotReport"]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, TypeVar
 
-from ringhash._core import HashSpace, xxh3_64
+from ringhash._core import xxh3_64
 from ringhash.node import plain_type
+from ringhash.space import HashSpace
 
 __all__ = ["Salt"]
 

@@ -107,9 +107,7 @@ class Running:
         plan = Plan.from_dict(record["plan"])
         try:
             after = verified(before, plan)
-        except StalePlanError as error:
-            raise ValueError(f"{where}.plan: {error}") from None
-        except ValueError as error:
+        except (StalePlanError, ValueError) as error:
             raise ValueError(f"{where}.plan: {error}") from None
         done = Ranges.read(record["done"], f"{where}.done", plan.space.size)
         epoch = field(record, where, "epoch", int)
@@ -130,7 +128,7 @@ def check_phase(plan: Plan, done: Ranges, phase: object) -> None:
     if phase not in _PHASES:
         raise ValueError(f"phase must be one of {', '.join(_PHASES)}, not {phase!r}")
     moving = plan.ranges
-    if (done | moving) != moving:
+    if not done <= moving:
         raise ValueError("positions are said to be done that the plan does not move")
     if phase in {"carried", "forward"} and done != moving:
         raise ValueError(f"a handover is not {phase} before everything is done")

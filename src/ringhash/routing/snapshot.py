@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 
-from ringhash._core import EntryTable, HashSpace, Snapshot
+from ringhash._core import EntryTable, Snapshot
 from ringhash.batch import readable
 from ringhash.errors import PinnedNodeError, StalePlanError
 from ringhash.membership import find_name
@@ -17,7 +17,7 @@ from ringhash.routing.health import Marked, answering, answering_between, no_wal
 from ringhash.routing.pins import Pin, Pins
 from ringhash.routing.route import Route
 from ringhash.routing.running import Running
-from ringhash.space import ModuloSpace
+from ringhash.space import HashSpace, ModuloSpace
 
 if TYPE_CHECKING:
     from ringhash.node import Node
