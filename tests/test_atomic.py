@@ -10,10 +10,10 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from ringhash.ranges import Ranges
 
 import ringhash
 from ringhash import Node, Ring, Router, assign
-from ringhash.ranges import Ranges
 from ringhash.routing import Progress
 
 ROOM = str(Path(ringhash.__file__).parent)
@@ -34,7 +34,7 @@ def interrupt_at(count: int, action: Callable[[], object]) -> bool:
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal seen
-        if not frame.f_code.co_filename.startswith(ROOM):
+        if not frame.f_code.co_filename.startswith(ROOM) and frame.f_code.co_name != "_publish":
             return None
         if event == "line":
             seen += 1
@@ -109,8 +109,9 @@ def find_torn(make: Callable[[], Router], change: Callable[[Router], object]) ->
             assert line > 5, "there were no lines to interrupt"
             return torn
         if whole:
-            router.pin("another", "b")  # and it goes on from there
-            assert router.owner("another") == "b" or "b" in router.down
+            name = "b" if "b" in router else "a"
+            router.pin("another", name)  # and it goes on from there
+            assert router.owner("another") == name or name in router.down
         line += 1
 
 

@@ -1,7 +1,7 @@
 """The house: which room imports which, held against the code, late imports included.
 
-    cli -> contrib, analysis -> reshard, scatter -> fleet -> store, leases, members, reconnect, interop
-        -> handover, balance -> routing, placements, databases -> the language (placement.py and below)
+cli -> contrib, analysis -> reshard, scatter -> fleet -> store, leases, members, reconnect, interop
+    -> handover, balance -> routing, placements, databases -> the language (placement.py and below)
 """
 
 from __future__ import annotations
@@ -17,7 +17,22 @@ import ringhash
 ROOT = Path(ringhash.__file__).parent
 
 LANGUAGE = frozenset(
-    "_core _ordered batch errors immutable membership node placement plan plan_text ranges records space spans".split()
+    [
+        "_core",
+        "_ordered",
+        "batch",
+        "errors",
+        "immutable",
+        "membership",
+        "node",
+        "placement",
+        "plan",
+        "plan_text",
+        "ranges",
+        "records",
+        "space",
+        "spans",
+    ]
 )
 # From the top to the bottom. A room imports only rooms below it, never one beside it.
 LEVELS: tuple[frozenset[str], ...] = (
@@ -35,8 +50,8 @@ LEVELS: tuple[frozenset[str], ...] = (
 CLOSED = {"handover": frozenset({"placements"})}
 # A name that is text is loaded on demand: the tables of kinds, and the public face.
 ON_DEMAND = {"", "placement", "space"}
-KINDS = frozenset("Ring Assignment Shards RangeMap Directory KetamaRing".split())
-KIND_NAMES = frozenset("ring assignment shards range_map directory".split())
+KINDS = frozenset(["Ring", "Assignment", "Shards", "RangeMap", "Directory", "KetamaRing"])
+KIND_NAMES = frozenset(["ring", "assignment", "shards", "range_map", "directory"])
 
 
 def module_of(file: Path, root: Path) -> str:
@@ -188,7 +203,9 @@ def kinds_named(source: str) -> set[str]:
 def test_a_room_that_knows_no_kind_of_placement(room: str) -> None:
     files = sorted((ROOT / room).rglob("*.py"))
     assert files
-    assert {file.name: kinds for file in files if (kinds := kinds_named(file.read_text(encoding="utf-8")))} == {}
+    assert {
+        file.name: kinds for file in files if (kinds := kinds_named(file.read_text(encoding="utf-8")))
+    } == {}
 
 
 # --- negative controls ---
@@ -235,5 +252,8 @@ def test_what_is_only_for_types_is_no_import(tmp_path: Path) -> None:
 
 
 def test_a_kind_that_is_named_is_found() -> None:
-    assert kinds_named('from ringhash.placements.ring import Ring\nx = "assignment"') == {"Ring", "assignment"}
+    assert kinds_named('from ringhash.placements.ring import Ring\nx = "assignment"') == {
+        "Ring",
+        "assignment",
+    }
     assert kinds_named('"""Over a ring: `Ring`."""\nx = "a ring"') == set()

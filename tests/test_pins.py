@@ -246,8 +246,11 @@ def test_pins_are_part_of_to_dict_and_of_what_a_router_is():
     [
         ({}, "router.pins: must be a list, not an object"),
         ([7], r"router.pins\[0\]: must be an object"),
+        ([{"kind": "node", "key": "a"}], r'router.pins\[0\].kind: must be "pin"'),
         ([{"key": "a"}], r"router.pins\[0\].node: is missing"),
-        ([{"key": 7, "node": "gw-1"}], r"router.pins\[0\]: key and node must be strings"),
+        ([{"key": 7, "node": "gw-1"}], r"router.pins\[0\].key: must be a string"),
+        ([{"key": "a", "node": ""}], r"router.pins\[0\].node: must not be empty"),
+        ([{"key": "a", "node": "gw-1", "epoch": -1}], r"router.pins\[0\].epoch: must not be negative"),
         ([{"key_hex": "f", "node": "gw-1"}], r"router.pins\[0\].key_hex: "),
         ([{"key": "\ud800", "node": "gw-1"}], r"router.pins\[0\].key: "),
         ([{"key": "a", "node": "gw-9"}], "b'a' is pinned to 'gw-9', which is no node"),
@@ -256,5 +259,7 @@ def test_pins_are_part_of_to_dict_and_of_what_a_router_is():
     ],
 )
 def test_pins_from_outside_are_checked(pins, message):
+    if isinstance(pins, list):
+        pins = [{"kind": "pin", "version": 1} | pin if isinstance(pin, dict) else pin for pin in pins]
     with pytest.raises(ValueError, match=message):
         Router.from_dict({**Router(NAMES).to_dict(), "pins": pins})

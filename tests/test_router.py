@@ -143,7 +143,7 @@ def test_a_plan_is_applied_once() -> None:
 def test_a_plan_for_another_ring_is_stale(other: Ring) -> None:
     router = Router(NODES)
     for plan in (Router(other).plan(add=["x"]), other.diff(other.with_nodes("x"))):
-        with pytest.raises(StalePlanError, match="digest"):
+        with pytest.raises(StalePlanError, match="made for the placement"):
             router.apply(plan)
     assert router == Router(NODES)
 
@@ -188,12 +188,11 @@ def test_a_plan_that_lies_is_refused() -> None:
     assert router == Router(NODES)
 
 
-def test_a_router_keeps_its_options() -> None:
+def test_a_plan_may_change_the_number_of_points() -> None:
     router = Router(["a", "b"], vnodes=10)
-    with pytest.raises(ValueError, match="vnodes"):
-        router.apply(router.placement.diff(Ring(["a", "b"], vnodes=20)))
+    router.apply(router.placement.diff(Ring(["a", "b"], vnodes=20)))
     router.add("c")
-    assert router.placement == Ring(["a", "b", "c"], vnodes=10)
+    assert router.placement == Ring(["a", "b", "c"], vnodes=20)
 
 
 FAILURES: dict[str, tuple[type[Exception], Callable[[Router], object]]] = {

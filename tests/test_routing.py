@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ringhash.placement import Walkable
 
 from ringhash import (
     DuplicateNodeError,
@@ -28,7 +29,6 @@ from ringhash import (
 from ringhash.balance import BoundedRouter
 from ringhash.errors import NoWalkError, PinnedNodeError, StaleRouterError
 from ringhash.interop import KetamaRing
-from ringhash.placement import Walkable
 from ringhash.routing import Pin, Progress
 
 NAMES = ["a", "b", "c"]
@@ -240,7 +240,12 @@ def test_without_a_walk_a_key_whose_node_is_down_has_no_node(kind: str, router: 
 
 def test_all_nodes_down(router: Router) -> None:
     router.mark_down(*NAMES)
-    for ask in (router.owner, router.route, lambda key: router.owner_many([key]), lambda key: router.index_many([key])):
+    for ask in (
+        router.owner,
+        router.route,
+        lambda key: router.owner_many([key]),
+        lambda key: router.index_many([key]),
+    ):
         with pytest.raises(NoNodeAvailableError, match="every node is down"):
             ask("user:7")
     assert router.placement.owner("user:7") in NAMES
@@ -338,7 +343,12 @@ def test_documents_say_what_they_are(kind: str, router: Router) -> None:
         {"kind": "pin", "version": 1, "key": "tenant:7", "node": "d", "epoch": 2},
         {"kind": "pin", "version": 1, "key_hex": "ff00", "node": "a", "epoch": 3},
     ]
-    copies = [Router.from_dict(data), pickle.loads(pickle.dumps(router)), copy.deepcopy(router), copy.copy(router)]
+    copies = [
+        Router.from_dict(data),
+        pickle.loads(pickle.dumps(router)),
+        copy.deepcopy(router),
+        copy.copy(router),
+    ]
     for same in copies:
         assert same == router
         assert same.owner_many([*KEYS, "tenant:7"]) == router.owner_many([*KEYS, "tenant:7"])

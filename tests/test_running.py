@@ -11,14 +11,25 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from ringhash.placement import Walkable
+from ringhash.placements.assignment import Assignment
+from ringhash.ranges import Ranges
 
 import ringhash.routing.snapshot as snapshot_module
-from ringhash import Node, NoNodeAvailableError, Placement, Plan, Ring, Route, Router, Shards, StalePlanError, assign
+from ringhash import (
+    Node,
+    NoNodeAvailableError,
+    Placement,
+    Plan,
+    Ring,
+    Route,
+    Router,
+    Shards,
+    StalePlanError,
+    assign,
+)
 from ringhash.errors import HandoverRunningError, PinnedNodeError
 from ringhash.interop import KetamaRing
-from ringhash.placement import Walkable
-from ringhash.placements.shards import Assignment
-from ringhash.ranges import Ranges
 from ringhash.routing import Progress
 from ringhash.routing.health import answering
 
@@ -82,7 +93,9 @@ def routes_right(data: st.DataObject, kind: str) -> None:
             assert router.owner_at(plan.space.position(key)) == owner
             move = plan.move_of(key)
             source, target = (move.source, move.target) if move else (None, None)
-            assert router.route(key) == Route(owner, epoch, move is not None and owner == source, source, target)
+            assert router.route(key) == Route(
+                owner, epoch, move is not None and owner == source, source, target
+            )
             if isinstance(before, Walkable):
                 walk = list(router.walk(key))
                 assert walk[0] == owner
@@ -115,7 +128,9 @@ def only_after(before: Placement, after: Placement, done: Ranges, down: frozense
     return answering(after, down)
 
 
-def all_but_the_first_range(before: Placement, after: Placement, done: Ranges, down: frozenset[str]) -> Placement:
+def all_but_the_first_range(
+    before: Placement, after: Placement, done: Ranges, down: frozenset[str]
+) -> Placement:
     return before.middle(after, Ranges.of(list(done)[1:]))
 
 
@@ -126,7 +141,9 @@ def test_that_test_finds_a_router_that_looks_at(
 ) -> None:
     """The negative control: another rule for the middle of a handover."""
     monkeypatch.setattr(snapshot_module, "answering_between", wrong)
-    quick = settings(max_examples=300, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+    quick = settings(
+        max_examples=300, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
+    )
     with pytest.raises(AssertionError):
         quick(given(st.data())(lambda data: routes_right(data, kind)))()
 
@@ -241,7 +258,12 @@ def test_what_is_done_must_be_a_part_of_the_plan(placement: Placement) -> None:
     ):  # fmt: skip
         with pytest.raises(ValueError, match="done|phase"):
             router.carry(progress)
-    for done, phase in (([[0, plan.space.size - 1]], "running"), ([], "carried"), ([], "forward"), ([[5, 1]], "running")):
+    for done, phase in (
+        ([[0, plan.space.size - 1]], "running"),
+        ([], "carried"),
+        ([], "forward"),
+        ([[5, 1]], "running"),
+    ):
         running = {"plan": plan.to_dict(), "done": done, "epoch": 1, "phase": phase}
         with pytest.raises(ValueError, match="router.running"):
             Router.from_dict({**router.to_dict(), "running": running})
@@ -310,7 +332,11 @@ def test_replicas_follow_through_the_middle(placement: Placement) -> None:
     plan = carrier.plan(add=["d"])
     moves = [move.range for move in plan.moves]
     steps: list[Any] = [Progress(plan, Ranges.of(moves[:i]), 1) for i in range(len(moves) + 1)]
-    for progress in [*steps, Progress(plan, plan.ranges, 1, "carried"), Progress(plan, plan.ranges, 1, "forward")]:
+    for progress in [
+        *steps,
+        Progress(plan, plan.ranges, 1, "carried"),
+        Progress(plan, plan.ranges, 1, "forward"),
+    ]:
         carrier.carry(progress)
         assert follows(carrier, replica)
         assert replica == carrier

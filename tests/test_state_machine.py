@@ -86,7 +86,7 @@ class Life(RuleBasedStateMachine):
         touched = {node.name for node in add} | set(remove) | set(reweight)
         for source, target in plan.pairs():
             assert {source, target} & touched
-        assert {name for change in plan.changes for name in {n.name for n in change if n}} <= touched
+        assert {name for change in plan.changes.nodes for name in {n.name for n in change if n}} <= touched
 
         how = data.draw(st.sampled_from(["apply", "json", "update"]))
         if how == "update":
@@ -134,8 +134,8 @@ class Life(RuleBasedStateMachine):
         plan, epoch = self.old.pop()
         if epoch == self.epoch:
             self.router.apply(plan.inverse())
-            self.epoch += bool(plan.changes)
-            for before, after in plan.changes:
+            self.epoch += not plan.empty
+            for before, after in plan.changes.nodes:
                 if after:
                     del self.nodes[after.name]
                 if before:
@@ -145,7 +145,7 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data())
     def apply_an_old_plan(self, data: st.DataObject) -> None:
         plan, epoch = data.draw(st.sampled_from(self.old))
-        if plan.changes:
+        if not plan.empty:
             ring = self.router.placement
             with pytest.raises(StalePlanError):
                 self.router.apply(plan)

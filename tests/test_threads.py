@@ -17,6 +17,7 @@ import pytest
 from chosen import NAMES, TIE, check_ring, key_at
 
 from ringhash import Node, Ring, Router, StalePlanError
+from ringhash.routing import RouterSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

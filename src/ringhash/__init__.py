@@ -25,9 +25,10 @@ from ringhash.routing import Route, Router
 if TYPE_CHECKING:
     from ringhash.handover import Handover
     from ringhash.placements.assign import assign
+    from ringhash.placements.assignment import Assignment
     from ringhash.placements.directory import Directory
     from ringhash.placements.range_map import RangeMap
-    from ringhash.placements.shards import Assignment, Shards
+    from ringhash.placements.shards import Shards
 
 __version__ = "0.1.0"
 
@@ -58,7 +59,7 @@ __all__ = [
 
 # Loaded when first asked for: they import what takes longer to load than the ring itself.
 _LATER = {
-    "Assignment": "placements.shards",
+    "Assignment": "placements.assignment",
     "Directory": "placements.directory",
     "Handover": "handover",
     "RangeMap": "placements.range_map",

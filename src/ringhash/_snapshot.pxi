@@ -162,7 +162,7 @@ Return the position of `key` in the space of the placement."""
             return self.ring.position_of(<PyObject*>key)
         if self.shards is not None:
             return self.shards.position(key)
-        return self.table.position(key)
+        return self._position_without_ring(key)
 
     # What another placement than a ring does; a subclass may know better.
 
@@ -171,6 +171,9 @@ Return the position of `key` in the space of the placement."""
 
     def _walk_without_ring(self, key):
         return self.table.walk(key)
+
+    def _position_without_ring(self, key):
+        return self.table.position(key)
 
 
 cdef class LiveLookup:

@@ -1,4 +1,4 @@
-"""Balancing live traffic: bounded loads, slow starts, hot keys, salt, measures, and how many virtual nodes."""
+"""Balancing live traffic: bounded loads, slow starts, hot keys, salt, measures, numbers of virtual nodes."""
 
 from ringhash.balance.bounded import BoundedRouter, LoadReport, Ticket
 from ringhash.balance.hotkeys import HotKey, HotKeys, HotReport

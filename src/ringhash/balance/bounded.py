@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 from ringhash._core import Loads, Ticket, own_methods
 from ringhash.errors import NoNodeAvailableError
@@ -113,7 +113,7 @@ class BoundedRouter(Loads):
     def _weights_of(self, table: Placement, /) -> list[float]:
         return [node.weight for node in table.nodes]
 
-    def _fail_walk(self, placement: Placement, /) -> NoReturn:
+    def _fail_walk(self, table: Any, /) -> NoReturn:  # noqa: ARG002 - a table may be no placement
         raise no_walk(self.router.placement)
 
     def _fail_room(self, avoid: frozenset[str] | None, /) -> NoReturn:

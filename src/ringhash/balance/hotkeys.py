@@ -246,4 +246,3 @@ def _least_peak_to_mean(
     pair = counts[nodes - 1] + counts[nodes] if len(counts) > nodes else 0.0
     mean = total * float(weights.max() / weights.sum())
     return max(1.0, heaviest / mean, pair / mean)
-

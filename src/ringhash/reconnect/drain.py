@@ -131,9 +131,7 @@ def backoff(attempt: int, base: float = 0.5, cap: float = 60.0, rng: random.Rand
     return chance.uniform(0, min(cap, base * 2.0 ** min(attempt, 64)))
 
 
-def displaced(
-    before: Placement | Router, after: Placement | Router, keys: Any
-) -> np.ndarray[Any, Any]:
+def displaced(before: Placement | Router, after: Placement | Router, keys: Any) -> np.ndarray[Any, Any]:
     """Return those of `keys` that have another owner afterwards, as an array, in their order.
 
     Args:

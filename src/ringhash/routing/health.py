@@ -7,13 +7,15 @@ would read the wrong data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 
+from ringhash._core import Table
 from ringhash.errors import NoNodeAvailableError, NoWalkError
+from ringhash.immutable import slot_setter
 from ringhash.placement import Placement, Walkable
+from ringhash.space import HashSpace
 from ringhash.spans import Spans
 
 if TYPE_CHECKING:
@@ -42,14 +44,12 @@ def answering(placement: Placement, down: frozenset[str]) -> Placement:
 def no_walk(placement: Placement) -> NoWalkError:
     """Return the error of what needs a walk, asked of a placement that has none."""
     return NoWalkError(
-        f"a key has one node in a placement of kind {placement.kind!r}, and no order of others behind it; owners, walk "
-        "and bounded loads need a placement with a walk, such as a ring"
+        f"in a placement of kind {placement.kind!r} a key has one node, and no order of others behind it; "
+        "owners, walk and bounded loads need a placement with a walk, such as a ring"
     )
 
 
-def answering_between(
-    before: Placement, after: Placement, done: Ranges, down: frozenset[str]
-) -> Placement:
+def answering_between(before: Placement, after: Placement, done: Ranges, down: frozenset[str]) -> Placement:
     """Return what answers in the middle of a handover, when the positions of `done` have gone over.
 
     Cost: that of `Placement.middle`, and of `answering` for both of its ends.
@@ -61,6 +61,25 @@ def answering_between(
     return ends[0].middle(ends[1], done)
 
 
+class Nobody(Table):
+    """The compiled ring of a placement with a walk, all of whose nodes are down."""
+
+    nodes: tuple[Node, ...] = ()
+
+    def _fail_empty(self) -> NoReturn:
+        fail_all_down()
+
+    def _fail_count(self, n: object, /) -> NoReturn:  # noqa: ARG002 - as in the base
+        fail_all_down()
+
+
+def fail_all_down() -> NoReturn:
+    """Raise the error of a lookup while every node is down."""
+    raise NoNodeAvailableError(
+        "every node is down; mark one up, or ask router.placement, which does not look at marks"
+    )
+
+
 class Marked(Placement):
     """A placement some of whose nodes are down and that has nobody else to ask."""
 
@@ -69,12 +88,14 @@ class Marked(Placement):
     __slots__ = ("_placement", "_spans", "_up", "down")
 
     down: frozenset[str]
+    _placement: Placement
+    _spans: Spans | None  # made on demand
+    _up: np.ndarray[Any, np.dtype[np.bool_]]
 
     def __init__(self, placement: Placement, down: frozenset[str]) -> None:
-        self._placement = placement
-        self.down = down
-        self._up = np.array([name not in down for name in placement.names], np.bool_)
-        self._spans: Spans | None = None
+        up = np.array([name not in down for name in placement.names], np.bool_)
+        for set_slot, value in zip(_SET_SLOTS, (placement, None, up, down), strict=True):
+            set_slot(self, value)
 
     @property
     def space(self) -> Space:
@@ -93,7 +114,7 @@ class Marked(Placement):
 
     @property
     def digest(self) -> str:
-        """That of the placement."""
+        """That of the placement, since marks change nothing that is shared."""
         return self._placement.digest
 
     def owner(self, key: Any, /) -> str:
@@ -110,13 +131,8 @@ class Marked(Placement):
             self._fail(name)
         return name
 
-    def owner_many(self, keys: Any) -> list[str]:
-        """Return the owners of many keys, or raise `NoNodeAvailableError` if one of them is down."""
-        names = self.names
-        return [names[index] for index in self.index_many(keys).tolist()]
-
     def index_many(self, keys: Any) -> _Indexes:
-        """Return the owners of many keys as indexes into `nodes`; errors as for `owner_many`."""
+        """Return the owners of many keys as indexes into `nodes`; or raise as `owner` does."""
         return self.up_or_pinned(keys, None)
 
     def up_or_pinned(self, keys: Any, seats: np.ndarray[Any, Any] | None) -> _Indexes:
@@ -135,32 +151,31 @@ class Marked(Placement):
         if self._spans is None:
             spans = self._placement.spans
             up = np.array([name not in self.down for name in spans.names] + [False])
-            self._spans = Spans(spans.size, spans.ends, np.where(up[spans.owners], spans.owners, -1), spans.names)
-        return self._spans
+            owners = np.where(up[spans.owners], spans.owners, -1)
+            _SET_SLOTS[1](self, Spans(spans.size, spans.ends, owners, spans.names))
+        return cast("Spans", self._spans)
 
-    def walk(self, key: Any, /) -> Iterator[str]:
-        """Raise: with a walk, every node is down; without one, there is nowhere to walk."""
-        self._check_walk()
-        self._fail_all()
+    def table(self) -> object:
+        """Return what the compiled snapshot asks: itself, or a ring without points where all could walk."""
+        space = self.space
+        nobody = len(self.down) == len(self.names) and isinstance(self._placement, Walkable)
+        if nobody and isinstance(space, HashSpace):
+            return Nobody((), (), space.seed, space.hash_tags)
+        return self
 
-    def owners(self, key: Any, n: int, distinct: str = "node", strict: bool = False) -> tuple[str, ...]:
-        """Raise, as `walk` does."""
-        self._check_walk()
-        self._fail_all()
-
-    def _check_walk(self) -> None:
+    def fail_to_walk(self) -> NoReturn:
+        """Raise why there is no walk: every node is down, or the placement never had one."""
         if not isinstance(self._placement, Walkable):
             raise no_walk(self._placement)
+        fail_all_down()
 
     def _fail(self, name: str) -> NoReturn:
         if len(self.down) == len(self.names):
-            self._fail_all()
+            fail_all_down()
         raise NoNodeAvailableError(
             f"the key belongs to {name!r}, which is down, and this placement has no walk to another node; "
             "mark it up, or move what it owns"
         )
 
-    def _fail_all(self) -> NoReturn:
-        raise NoNodeAvailableError(
-            "every node is down; mark one up, or ask router.placement, which does not look at marks"
-        )
+
+_SET_SLOTS = tuple(slot_setter(Marked, name) for name in Marked.__slots__)

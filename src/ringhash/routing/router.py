@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
 from ringhash._core import LiveLookup, own_methods
 from ringhash.membership import Adds, find_name
-from ringhash.node import Node, nodes_from, plain_type, weight_from
-from ringhash.placement import Placement, default_placement, placement_from, verified
+from ringhash.node import Node, nodes_from, plain_type
+from ringhash.placement import Placement, default_placement
 from ringhash.plan import Plan
-from ringhash.records import document, field, read_document
+from ringhash.routing.carry import carried
 from ringhash.routing.pins import Pin, Pins
+from ringhash.routing.record import read, written
+from ringhash.routing.request import Request, plain, to_become
 from ringhash.routing.route import Route
 from ringhash.routing.running import Progress, Running, check_phase
 from ringhash.routing.snapshot import RouterSnapshot
@@ -26,26 +28,6 @@ __all__ = ["Router"]
 
 _T = TypeVar("_T")
 _Step = Callable[[RouterSnapshot], tuple[RouterSnapshot, _T]]
-
-
-class _Request(NamedTuple):
-    """A change of the nodes as plain objects, so that reading it runs nobody's code."""
-
-    add: list[Node]
-    remove: list[str]
-    reweight: dict[str, float]
-
-    @classmethod
-    def of(cls, add: Adds, remove: Iterable[str], reweight: Mapping[str, float] | None) -> Self:
-        if isinstance(remove, (str, bytes)) or not isinstance(remove, Iterable):
-            raise TypeError(f"remove must be an iterable of names, not {plain_type(remove)}")
-        if reweight is not None and not isinstance(reweight, Mapping):
-            raise TypeError(f"reweight must be a mapping of names to weights, not {plain_type(reweight)}")
-        return cls(
-            nodes_from(add, "add"),
-            list(map(_name, remove)),
-            {_name(name): weight_from(weight) for name, weight in (reweight or {}).items()},
-        )
 
 
 @own_methods
@@ -85,9 +67,7 @@ class Router(LiveLookup):
         if not isinstance(nodes, Placement):
             nodes = default_placement(nodes, **options)
         elif options:
-            raise TypeError(
-                f"a placement has its options already; leave out {', '.join(sorted(options))}"
-            )
+            raise TypeError(f"a placement has its options already; leave out {', '.join(sorted(options))}")
         self._start(RouterSnapshot(nodes))
 
     def _start(self, snapshot: RouterSnapshot) -> None:
@@ -226,7 +206,7 @@ class Router(LiveLookup):
         >>> Router(["gw-1"]).plan(remove=["gw-1"]).moves[0]
         Move(range=KeyRange(start=0, end=4294967295), source='gw-1', target=None)
         """
-        request = _Request.of(add, remove, reweight)
+        request = Request.of(add, remove, reweight)
         before, epoch = self.snapshot.plannable()
         return before.diff(before.changed(*request)).at(epoch)
 
@@ -300,7 +280,7 @@ class Router(LiveLookup):
             PinnedNodeError: Keys are pinned to a node to be removed. Nothing was changed.
             HandoverRunningError: A handover runs, or waits to be finished.
         """
-        request = _Request.of(add, remove, reweight)
+        request = Request.of(add, remove, reweight)
 
         def step(seen: RouterSnapshot) -> tuple[RouterSnapshot, Plan]:
             seen.refuse()
@@ -366,7 +346,7 @@ class Router(LiveLookup):
             seen.refuse()
             began = time.perf_counter()
             before = seen.placement
-            after = wanted if isinstance(wanted, Placement) else before.changed(*_to_become(before, wanted))
+            after = wanted if isinstance(wanted, Placement) else before.changed(*to_become(before, wanted))
             plan = before.diff(after).at(seen.epoch)
             if plan.empty and epoch == seen.epoch:
                 return seen, plan
@@ -399,7 +379,7 @@ class Router(LiveLookup):
         """
         _check_plan(progress.plan)
         check_phase(progress.plan, progress.done, progress.phase)
-        return self._change(lambda seen: _carried(seen, progress))
+        return self._change(lambda seen: carried(seen, progress))
 
     # --- health ---
 
@@ -440,7 +420,7 @@ class Router(LiveLookup):
     def _mark(
         self, names: tuple[str, ...], change: Callable[[frozenset[str], frozenset[str]], frozenset[str]]
     ) -> bool:
-        marks = frozenset(map(_name, names))
+        marks = frozenset(map(plain, names))
 
         def step(seen: RouterSnapshot) -> tuple[RouterSnapshot, bool]:
             for name in marks:
@@ -477,7 +457,7 @@ class Router(LiveLookup):
         ('gw-2', Pin(key=b'tenant:7', node='gw-2', epoch=1))
         """
         key_bytes = self.placement.space.key_bytes(key)
-        name = _name(node)
+        name = plain(node)
 
         def step(seen: RouterSnapshot) -> tuple[RouterSnapshot, None]:
             seen.check_seat(name)
@@ -520,7 +500,7 @@ class Router(LiveLookup):
         >>> replica.follow(router.to_dict()), replica.follow(router.to_dict()), replica == router
         (True, False, True)
         """
-        theirs = _read(data)
+        theirs = read(data)
 
         def step(seen: RouterSnapshot) -> tuple[RouterSnapshot, bool]:
             if theirs.epoch <= seen.epoch:
@@ -536,12 +516,7 @@ class Router(LiveLookup):
         `pins` is a field only if there are any, and `running`, the plan and what of it is done, only
         while a handover runs.
         """
-        seen = self.snapshot
-        pins = {"pins": [pin.to_dict() for pin in seen.pins.values()]} if seen.pins else {}
-        running = {} if seen.running is None else {"running": seen.running.to_dict()}
-        return document(
-            "router", epoch=seen.epoch, placement=seen.placement.to_dict(), **pins, **running
-        )
+        return written(self.snapshot)
 
     @classmethod
     def from_dict(cls, data: object) -> Self:
@@ -551,7 +526,7 @@ class Router(LiveLookup):
             ValueError: A field is missing, unknown or wrong, or the plan of the handover that runs was
                 edited; the message names the field.
         """
-        return cls._of(_read(data))
+        return cls._of(read(data))
 
     @classmethod
     def _of(cls, snapshot: RouterSnapshot) -> Self:
@@ -578,7 +553,7 @@ class Router(LiveLookup):
 
     @classmethod
     def _restored(cls, data: object, down: Iterable[str]) -> Self:
-        snapshot = _read(data)
+        snapshot = read(data)
         return cls._of(snapshot.marked(frozenset(down)) if down else snapshot)
 
     def __repr__(self) -> str:
@@ -587,90 +562,6 @@ class Router(LiveLookup):
         return f"<{type(self).__name__} at epoch {seen.epoch}: {seen.placement!r}{down}>"
 
 
-def _name(name: object) -> str:
-    """A name as exactly a str, whose comparisons are nobody's code."""
-    if not isinstance(name, str):
-        raise TypeError(f"a node is named by a str, not {plain_type(name)}")
-    return name if type(name) is str else str.__str__(name)
-
-
 def _check_plan(plan: object) -> None:
     if not isinstance(plan, Plan):
         raise TypeError(f"a Plan is needed here, not {plain_type(plan)}")
-
-
-def _to_become(before: Placement, wanted: Mapping[str, Node]) -> _Request:
-    """The change that makes just these the nodes of a placement."""
-    there = {node.name: node for node in before.nodes}
-    return _Request(
-        [node for name, node in wanted.items() if name not in there or there[name].zone != node.zone],
-        [name for name, node in there.items() if name not in wanted or wanted[name].zone != node.zone],
-        {
-            name: node.weight
-            for name, node in wanted.items()
-            if name in there and there[name].zone == node.zone and there[name].weight != node.weight
-        },
-    )
-
-
-def _carried(seen: RouterSnapshot, progress: Progress) -> tuple[RouterSnapshot, int]:
-    """The step of `Router.carry`."""
-    plan, done, epoch, phase = progress
-    running = seen.running
-    if running is None:
-        at_end = {"forward": plan.after, "back": plan.before}.get(phase)
-        if at_end == seen.placement.digest and _has_nodes(seen.placement, plan, phase == "forward"):
-            return (seen if epoch <= seen.epoch else seen.pinned(seen.pins, epoch)), max(epoch, seen.epoch)
-        began = time.perf_counter()
-        after = verified(seen.placement, plan)
-        if not len(done):
-            seen.check_pins(plan, allow_unpin=False)
-        running = Running(plan, seen.placement, after, done, max(epoch, seen.epoch), "running")
-        if phase == "forward":
-            return seen.changed(plan, after, began, running.epoch), running.epoch
-        if phase == "back":
-            return seen.pinned(seen.pins, running.epoch), running.epoch
-        running = running.at(done, max(epoch, seen.epoch + 1), phase)
-        return seen.amid(running), running.epoch
-    if running.plan is not plan and running.plan != plan:
-        raise running.refuse()
-    later = max(epoch, seen.epoch + 1)
-    if phase == "forward":
-        return seen.changed(plan, running.after, time.perf_counter(), later), later
-    if phase == "back":
-        return seen.returned(later), later
-    if (done, phase) == (running.done, running.phase):
-        return seen, seen.epoch
-    return seen.amid(running.at(done, later, phase)), later
-
-
-def _has_nodes(placement: Placement, plan: Plan, after: bool) -> bool:
-    """Whether the nodes that a plan changes are as they are after it, or before it.
-
-    Not every digest tells of weights, or of nodes that own nothing.
-    """
-    there = {node.name: node for node in placement.nodes}
-    return all(
-        there.get((change.before or change.after).name) == (change.after if after else change.before)  # type: ignore[union-attr]
-        for change in plan.changes.nodes
-    )
-
-
-def _read(data: object) -> RouterSnapshot:
-    """The snapshot of a router that `Router.to_dict` described."""
-    record = read_document(
-        data, "router", "router", frozenset({"epoch", "placement"}), frozenset({"pins", "running"})
-    )
-    epoch = field(record, "router", "epoch", int)
-    if epoch < 0:
-        raise ValueError(f"router.epoch: must not be negative, not {epoch}")
-    placement = placement_from(record["placement"])
-    pins = Pin.list_from(record.get("pins", []), "router.pins")
-    running = None
-    if "running" in record:
-        running = Running.read(record["running"], placement, "router.running")
-    seen = RouterSnapshot(placement, epoch, Pins(pins), running=running)
-    for pin in pins:
-        if pin.node not in placement:
-            raise ValueError(f"router.pins: {pin.key!r} is pinned to {pin.node!r}, which is no node")
-    return seen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -84,14 +84,14 @@ class RouterSnapshot(Snapshot):
         live = [pin for pin in pins.values() if pin.node not in down] if pins else []
         seats = tuple(sorted({pin.node for pin in live}))
         numbers = {name: number for number, name in enumerate(seats)}
-        table: Any = answers
+        table: Any = answers.table() if isinstance(answers, Marked) else answers
         entries = None
         if live and isinstance(placement.space, (HashSpace, ModuloSpace)):
             values = [numbers[pin.node] for pin in live]
             space = placement.space
             entries = EntryTable([pin.key for pin in live], values, space.seed, space.hash_tags)
         elif live:
-            table = _Pinned(answers, placement.space, {pin.key: pin.node for pin in live})
+            table = _Pinned(table, placement.space, {pin.key: pin.node for pin in live})
         self = Snapshot.__new__(cls, table, entries, seats)
         self.placement = placement
         self.epoch = epoch
@@ -108,7 +108,9 @@ class RouterSnapshot(Snapshot):
 
     def _with(self, **fields: Any) -> Self:
         """Return this snapshot with other values of some fields."""
-        now = {name: getattr(self, name) for name in ("placement", "epoch", "pins", "down", "running", "last")}
+        now = {
+            name: getattr(self, name) for name in ("placement", "epoch", "pins", "down", "running", "last")
+        }
         same = fields.keys() <= {"epoch", "pins", "last"}
         return type(self)(**{**now, **fields}, answers=self.answering if same else None)
 
@@ -258,24 +260,35 @@ class RouterSnapshot(Snapshot):
         found = (self._pinned(key) for key in keys)
         return keys, np.array([-1 if name is None else numbers[name] for name in found], np.intp)
 
-    def _owners_without_ring(self, key: Any, n: int, distinct: str, strict: bool) -> tuple[str, ...]:
-        answers = self.answering
-        if not isinstance(answers, Walkable | Marked):
-            raise no_walk(self.placement)
-        return answers.owners(key, n, distinct, strict)
+    # What the compiled snapshot asks for where there is no compiled ring.
+
+    def _owners_without_ring(self, key: Any, n: int, distinct: Any, strict: bool) -> tuple[str, ...]:
+        return self._walkable().owners(key, n, distinct, strict)
 
     def _walk_without_ring(self, key: Any) -> Iterator[str]:
-        answers = self.answering
-        if not isinstance(answers, Walkable | Marked):
-            raise no_walk(self.placement)
-        return answers.walk(key)
+        walk = self._walkable().walk(key)
+        pinned = self._pinned(key)
+        return walk if pinned is None else _ahead(pinned, walk)
 
-    def _fail_walk(self) -> NoReturn:
+    def _position_without_ring(self, key: Any) -> int:
+        return self.placement.space.position(key)
+
+    def _walkable(self) -> Walkable:
+        answers = self.answering
+        if isinstance(answers, Walkable):
+            return answers
+        if isinstance(answers, Marked):
+            answers.fail_to_walk()
         raise no_walk(self.placement)
 
     def identity(self) -> tuple[object, ...]:
         """What makes two routers equal: all of it but the marks, which are each router's own."""
         return self.placement, self.epoch, dict(self.pins), self.running
+
+
+def _ahead(first: str, walk: Iterator[str]) -> Iterator[str]:
+    yield first
+    yield from (name for name in walk if name != first)
 
 
 class _Pinned:
@@ -291,9 +304,6 @@ class _Pinned:
     def owner(self, key: Any, /) -> str:
         pinned = self._pins.get(self._space.key_bytes(key))
         return self._answers.owner(key) if pinned is None else pinned
-
-    def position(self, key: Any, /) -> int:
-        return self._space.position(key)
 
 
 def _numbering(names: tuple[str, ...], into: tuple[str, ...]) -> _Indexes:
