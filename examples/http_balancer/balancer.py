@@ -22,7 +22,8 @@ import aiohttp
 import prometheus_client
 from aiohttp import web
 
-from ringhash import BoundedRouter, Plan, RinghashError, Router, StalePlanError, metrics
+from ringhash import Plan, RinghashError, Router, StalePlanError, metrics
+from ringhash.balance import BoundedRouter
 
 HOP_BY_HOP = {
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailers",

@@ -12,7 +12,7 @@ import numpy as np
 from ringhash._core import MAX_POINTS
 from ringhash.errors import EmptyRingError
 from ringhash.node import Node, plain_type
-from ringhash.ring import MAX_POINTS_PER_NODE, Ring
+from ringhash.placements.ring import MAX_POINTS_PER_NODE, Ring
 
 __all__ = ["VnodesRow", "compare_vnodes", "expected_peak", "recommended_vnodes"]
 
