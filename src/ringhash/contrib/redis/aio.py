@@ -21,6 +21,7 @@ from ringhash.contrib.redis.commands import word
 from ringhash.contrib.redis.errors import MovingError, NoKeyError
 from ringhash.contrib.redis.exchange import FAILURES, Batch, exchange_async
 from ringhash.contrib.redis.marks import Stopped, marking
+from ringhash.contrib.redis.moving import unmarked
 from ringhash.contrib.redis.routes import key_of
 from ringhash.contrib.redis.stack import Call, answers_of, raise_first
 from ringhash.contrib.redis.sweep import drive_async, emptied, sweep
@@ -290,6 +291,8 @@ class Ring(RingBase, AsyncCoreCommands):  # type: ignore[misc]
                 await client.aclose()
             self.marks.stopped = ()
             await self._subscriptions_follow()
+        await self.wait_for_calls(self.patience)
+        await drive_async(self._clients, unmarked(self._clients))
         return status
 
     # --- the rest ---

@@ -13,6 +13,7 @@ the copy never has to be right while writes go on, only in the end:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,7 @@ from ringhash.contrib.redis.marks import MARKED
 from ringhash.contrib.redis.sweep import COUNT, Steps, answered, pages, sweep
 from ringhash.handover.pieces import Piece
 
-__all__ = ["copy_marked", "copy_piece", "drop_late", "forget"]
+__all__ = ["copy_marked", "copy_piece", "drop_late", "forget", "unmarked"]
 
 _NO_EXPIRY, _GONE = -1, -2
 
@@ -63,14 +64,21 @@ def drop_late(piece: Piece) -> Steps[int]:
 
 
 def forget(piece: Piece) -> Steps[None]:
-    """Undo the preparation of a piece: its copies and its marks."""
-
-    def nothing(_: list[bytes]) -> Steps[None]:
-        return
-        yield
-
+    """Undo the preparation of a piece: its copies go, and its marks."""
     yield from sweep(_target(piece), piece.mask)
-    yield from _each_marked(piece, nothing)
+    yield from _each_marked(piece, _nothing)
+
+
+def unmarked(nodes: Iterable[str]) -> Steps[None]:
+    """Remove the marks of all nodes, once no handover runs: the owners of the end mark too, for the way back."""
+    replies = yield [Batch(node, [(("UNLINK", MARKED), {})], raw=True) for node in nodes]
+    for reply in replies:
+        answered(reply)
+
+
+def _nothing(_: list[bytes]) -> Steps[None]:
+    return
+    yield
 
 
 def _each_marked(piece: Piece, work: Any) -> Steps[int]:

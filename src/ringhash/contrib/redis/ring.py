@@ -20,6 +20,7 @@ from ringhash.contrib.redis.errors import MovingError
 from ringhash.contrib.redis.exchange import FAILURES, Batch, exchange
 from ringhash.contrib.redis.marks import Stopped
 from ringhash.contrib.redis.mover import KeyMover
+from ringhash.contrib.redis.moving import unmarked
 from ringhash.contrib.redis.pipeline import Pipeline, Transaction
 from ringhash.contrib.redis.pubsub import PubSub
 from ringhash.contrib.redis.routes import key_of
@@ -323,6 +324,8 @@ class Ring(RingBase, CoreCommands):  # type: ignore[misc]
                 client.close()
             self.marks.stopped = ()
             self._subscriptions_follow()
+        self.calls.wait(self.patience)
+        drive(self._clients, unmarked(self._clients))
         return status
 
     # --- the rest ---
