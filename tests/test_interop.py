@@ -387,7 +387,7 @@ def test_advice(before: Placement, after: Placement, says: str) -> None:
         (lambda: NginxRing({"a": 0}), "from 1 to"),
         (lambda: NginxRing({"a": 1.5}), "whole number"),
         (lambda: NginxRing({"a": True}), "whole number"),
-        (lambda: NginxRing(["a"], down="a"), "not one str"),
+        (lambda: NginxRing(["a"], down="a"), "must be a list, not str"),
         (lambda: NginxRing(["a"], down=["b"]), "'b' is down"),
         (lambda: NginxRing(["a", "a"]), "given twice"),
         (lambda: NginxRing([""]), "must not be empty"),
@@ -398,7 +398,7 @@ def test_advice(before: Placement, after: Placement, says: str) -> None:
         (lambda: HAProxyRing(["a"], ids={"a": 0}), "from 1 to"),
         (lambda: HAProxyRing(["a", "b"], ids=[3, 3]), "given to 'a' and to 'b'"),
         (lambda: HAProxyRing(["a", "b"], ids=[3]), "one for each of 2"),
-        (lambda: EnvoyRing(["a"], 10, 5), "the least not above the most"),
+        (lambda: EnvoyRing(["a"], 10, 5), "must not be above the most"),
         (lambda: EnvoyRing(["a"], hash="md5"), "XX_HASH"),
         (lambda: EnvoyMaglev(["a"], 65536), "prime"),
         (lambda: KetamaRing(["a"], "java"), "no flavour 'java'"),
@@ -415,11 +415,11 @@ def test_advice(before: Placement, after: Placement, says: str) -> None:
         (lambda: KafkaPartitioner(0), "must be a partition"),
         (lambda: KafkaPartitioner(["1"]), "from 0 on"),
         (lambda: KafkaPartitioner(2, "sticky"), "no partitioner"),
-        (lambda: CassandraRing({"a": [2**63]}), "from -2"),
+        (lambda: CassandraRing({"a": [2**63]}), "from -9223372036854775808 to 9223372036854775807"),
         (lambda: CassandraRing({"a": [1], "b": [1]}), "given twice"),
         (lambda: CassandraRing({"a": []}), "has no token"),
         (lambda: UHashRing(["a"], "md5"), "no mode"),
-        (lambda: UHashRing(["a"], vnodes=0), "at least 1"),
+        (lambda: UHashRing(["a"], vnodes=0), "from 1 to"),
         (lambda: TextKeys("md4"), "no hash 'md4'"),
     ],
 )
@@ -480,6 +480,6 @@ def test_too_many_points_are_refused_before_any_is_made(make: Any) -> None:
 
 @pytest.mark.parametrize("make", [HAProxyRing, KetamaRing, EnvoyRing])
 def test_every_ring_has_a_limit(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringhash.interop.placement.MAX_POINTS", 15)
+    monkeypatch.setattr("ringhash.interop.given.MAX_POINTS", 15)
     with pytest.raises(ValueError, match="a placement has at most 15 points"):
         make(["a", "b"])

@@ -8,17 +8,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from ringhash.interop.given import Servers, check_points, read_servers, whole_number
 from ringhash.interop.hashes import hash_named, library
-from ringhash.interop.placement import (
-    Clockwise,
-    Options,
-    Placement,
-    Servers,
-    check_points,
-    first_of,
-    read_servers,
-    whole,
-)
+from ringhash.interop.placement import Clockwise, Options, Placement, first_of
+from ringhash.interop.stretches import whole
 
 __all__ = ["EnvoyMaglev", "EnvoyRing"]
 
@@ -68,10 +61,11 @@ class EnvoyRing(Clockwise):
         hash: Literal["XX_HASH", "MURMUR_HASH_2"] = "XX_HASH",  # noqa: A002
     ) -> None:
         weights = read_servers(servers)
-        if not 1 <= min_ring_size <= max_ring_size <= _MOST_POINTS:
+        min_ring_size = whole_number(min_ring_size, "min_ring_size", 1, _MOST_POINTS)
+        max_ring_size = whole_number(max_ring_size, "max_ring_size", 1, _MOST_POINTS)
+        if min_ring_size > max_ring_size:
             raise ValueError(
-                f"the sizes must be from 1 to {_MOST_POINTS}, the least not above the most, "
-                f"not {min_ring_size} and {max_ring_size}"
+                f"the least of the sizes must not be above the most: {min_ring_size} and {max_ring_size}"
             )
         if hash not in ("XX_HASH", "MURMUR_HASH_2"):
             raise ValueError(f"Envoy has no hash {hash!r}; it has XX_HASH and MURMUR_HASH_2")
@@ -92,7 +86,6 @@ class EnvoyRing(Clockwise):
             weights,
             {"min_ring_size": min_ring_size, "max_ring_size": max_ring_size, "hash": hash},
             keys=("xxh64", 0, None),
-            space=SPACE,
             stretches=whole(self._points[kept], self._point_owners[kept], SPACE),
         )
 
@@ -164,7 +157,8 @@ class EnvoyMaglev(Placement):
 
     def __init__(self, servers: Servers, table_size: int = 65537) -> None:
         weights = read_servers(servers)
-        if not 2 <= table_size <= _MOST_SLOTS or not _is_prime(table_size):
+        table_size = whole_number(table_size, "table_size", 2, _MOST_SLOTS)
+        if not _is_prime(table_size):
             raise ValueError(f"table_size must be a prime up to {_MOST_SLOTS}, not {table_size}")
         names = list(weights)
         ordered = sorted(range(len(names)), key=lambda i: names[i].encode())
@@ -173,7 +167,6 @@ class EnvoyMaglev(Placement):
             weights,
             {"table_size": table_size},
             keys=("xxh64", table_size, None),
-            space=table_size,
             stretches=(np.arange(table_size, dtype=np.uint64), np.array(ordered, np.int32)[table]),
         )
         self._slots = np.array(ordered, np.int32)[table]

@@ -7,16 +7,16 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ringhash.interop.placement import (
-    Array,
-    Options,
-    Placement,
+from ringhash.interop.given import (
     Servers,
     check_points,
-    first_of,
+    read_listed,
     read_servers,
-    sorted_points,
+    true_or_false,
+    whole_number,
 )
+from ringhash.interop.placement import Options, Placement, first_of
+from ringhash.interop.stretches import Array, sorted_points
 
 __all__ = ["HAProxyRing"]
 
@@ -73,7 +73,9 @@ class HAProxyRing(Placement):
         weights = read_servers(servers, least=0, most=_MOST_WEIGHT)
         if hash not in ("sdbm", "djb2", "wt6", "crc32"):
             raise ValueError(f"HAProxy has no hash {hash!r}; it has sdbm, djb2, wt6 and crc32")
+        avalanche = true_or_false(avalanche, "avalanche")
         if ids is not None and not isinstance(ids, Mapping):
+            ids = read_listed(ids, "ids")
             if len(ids) != len(weights):
                 raise ValueError(f"ids must be a mapping, or one for each of {len(weights)} servers")
             ids = {name: number for name, number in zip(weights, ids, strict=True) if number is not None}
@@ -93,7 +95,6 @@ class HAProxyRing(Placement):
             weights,
             {"ids": dict(ids) if ids else None, "hash": hash, "avalanche": avalanche},
             keys=(hash + "-avalanche" if avalanche else hash, 0, None),
-            space=SPACE,
             stretches=_nearest(points, owners),
         )
 
@@ -140,8 +141,7 @@ def _all_ids(names: list[str], given: dict[str, int]) -> dict[str, int]:
     for name, number in given.items():
         if name not in names:
             raise ValueError(f"there is an id for {name!r}, which is no server")
-        if type(number) is not int or not 1 <= number <= _MOST_ID:
-            raise ValueError(f"the id of {name!r} must be from 1 to {_MOST_ID}, not {number!r}")
+        whole_number(number, f"the id of {name!r}", 1, _MOST_ID)
         if number in taken:
             raise ValueError(f"the id {number} is given to {taken[number]!r} and to {name!r}")
         taken[number] = name

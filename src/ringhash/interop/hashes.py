@@ -26,7 +26,7 @@ from typing import Any
 
 from ringhash.interop._table import COMPILED
 
-__all__ = ["hash_named", "hash_names", "library", "md5"]
+__all__ = ["hash_named", "hash_names", "hash_size", "library", "md5"]
 
 HashFunction = Callable[[bytes], int]
 
@@ -86,6 +86,22 @@ _PLAIN: dict[str, HashFunction] = {
     "md5-128": _md5_64,
 }
 _FROM_EXTRAS: dict[str, Callable[[], HashFunction]] = {"murmur3": _murmur3}
+
+
+# Most hashes give any number of 32 bits. Positions that a hash cannot give are no part of a space.
+_BITS = {
+    "cassandra-murmur3": 64, "envoy-murmur2": 64, "md5-128": 64, "xxh64": 64,
+    "kafka-fnv1a": 31, "kafka-murmur2": 31, "crc16": 16, "crc32-15": 15,
+}  # fmt: skip
+
+
+def hash_size(name: str) -> int:
+    """Return how many numbers a hash can give: they are from 0 to one below.
+
+    >>> hash_size("crc32"), hash_size("crc32-15")
+    (4294967296, 32768)
+    """
+    return 1 << _BITS.get(name, 32)
 
 
 def hash_names() -> list[str]:

@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from ringhash.interop.placement import Options, Placement, check_points
+from ringhash.interop.given import check_points, read_listed, whole_number
+from ringhash.interop.placement import Options, Placement
 
 __all__ = ["KafkaPartitioner"]
 
@@ -27,7 +28,8 @@ class KafkaPartitioner(Placement):
             `consistent`, CRC-32) or "fnv1a" (librdkafka's `fnv1a`, as Sarama).
 
     A record without a key goes to any partition. librdkafka's names with `_random` send an empty key to
-    any partition too.
+    any partition too. `shares` take every partition as equal; the hashes have 31 or 32 bits, so they are, to
+    within partitions / 2^31.
 
     >>> partitions = KafkaPartitioner(4)
     >>> partitions.owner("foobar"), partitions.position("foobar")
@@ -44,9 +46,12 @@ class KafkaPartitioner(Placement):
         partitions: int | Iterable[str],
         partitioner: Literal["murmur2", "consistent", "fnv1a"] = "murmur2",
     ) -> None:
-        if isinstance(partitions, int):
-            check_points(partitions, "partitions")
-        names = [str(i) for i in range(partitions)] if isinstance(partitions, int) else list(partitions)
+        if isinstance(partitions, (bool, int, np.integer)):
+            count = whole_number(partitions, "partitions", 0, (1 << 63) - 1)
+            check_points(count, "partitions")
+            names = [str(i) for i in range(count)]
+        else:
+            names = read_listed(partitions, "partitions")
         if not names or names != [str(i) for i in range(len(names))]:
             raise ValueError("there must be a partition, and they are named by the numbers from 0 on")
         if partitioner not in _HASHES:
@@ -56,6 +61,5 @@ class KafkaPartitioner(Placement):
             dict.fromkeys(names, 1),
             {"partitioner": partitioner},
             keys=(_HASHES[partitioner], count, None),
-            space=count,
             stretches=(np.arange(count, dtype=np.uint64), np.arange(count, dtype=np.int32)),
         )

@@ -10,17 +10,9 @@ import numpy as np
 
 from ringhash.errors import UnknownNodeError
 from ringhash.interop._table import crc32_chain
-from ringhash.interop.placement import (
-    Array,
-    Clockwise,
-    Options,
-    Servers,
-    check_points,
-    distinct_points,
-    read_servers,
-    sorted_points,
-    whole,
-)
+from ringhash.interop.given import Servers, check_points, one_each, read_listed, read_servers
+from ringhash.interop.placement import Clockwise, Options
+from ringhash.interop.stretches import Array, distinct_points, sorted_points, whole
 
 __all__ = ["NginxRing"]
 
@@ -39,10 +31,11 @@ class NginxRing(Clockwise):
         servers: The addresses as in the `server` lines, in their order, such as "10.0.0.1:80",
             "backend.example.com" or "unix:/run/app.sock"; or a mapping of them to weights.
         down: The servers that are marked `down`. nginx skips them point by point, and after 20 steps it
-            goes over to round robin: such keys have no owner (`UnplacedKeyError`).
+            goes over to round robin: such keys have no owner (`UnplacedKeyError`). A server that is down is
+            not in `nodes`.
 
     Raises:
-        DuplicateNodeError: A server is given twice.
+        DuplicateNodeError: A server is given twice, or two names are one, such as "unix:/a" and "UNIX:/a".
         UnknownNodeError: A server in `down` is not in `servers`.
         ValueError: A weight is not a whole number from 1.
 
@@ -62,12 +55,12 @@ class NginxRing(Clockwise):
     def __init__(self, servers: Servers, *, down: Iterable[str] = ()) -> None:
         weights = read_servers(servers)
         names = list(weights)
-        if isinstance(down, str):
-            raise TypeError("down must be a list of servers, not one str")
-        marked = [name for name in names if name in set(down)]
-        if len(marked) != len(set(down)):
-            stranger = next(name for name in down if name not in weights)
-            raise UnknownNodeError(f"the server {stranger!r} is down, but it is not in the upstream")
+        one_each(names, (b"\0".join(_split(name)) for name in names))
+        down = read_listed(down, "down")
+        for name in down:
+            if name not in names:
+                raise UnknownNodeError(f"the server {name!r} is down, but it is not in the upstream")
+        marked = [name for name in names if name in down]
         check_points(_POINTS * sum(weights.values()))
         parts = [_points(name, weights[name] * _POINTS) for name in names]
         owners = np.repeat(np.arange(len(names)), [len(part) for part in parts])
@@ -79,10 +72,12 @@ class NginxRing(Clockwise):
             weights,
             {"down": marked},
             keys=("crc32", 0, None),
-            space=SPACE,
             stretches=stretches,
             drops_empty=len(names) > 1,
         )
+
+    def _weights(self) -> dict[str, int]:
+        return {**self.servers, **dict.fromkeys(self._settings["down"], 0)}
 
     def _settings_for(self, servers: Any) -> dict[str, Any]:
         return {"down": [name for name in self._settings["down"] if name in servers]}

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, ClassVar, NoReturn, Self, cast
 
 import numpy as np
 
-from ringhash._core import MAX_POINTS
 from ringhash.errors import DuplicateNodeError, RinghashError, UnknownNodeError
 from ringhash.interop._table import Keys, Table, own_methods
-from ringhash.interop.hashes import hash_named
+from ringhash.interop.given import Servers, check_tag, read_mapping, read_servers, whole_number
+from ringhash.interop.hashes import hash_named, hash_size
+from ringhash.interop.stretches import Array, cut, merged, starts_of
 from ringhash.interop.texts import texts
 from ringhash.membership import changes_between
 from ringhash.node import Node, plain_type
@@ -26,20 +27,9 @@ from ringhash.plan import KeyRange, Plan
 from ringhash.records import check_fields, field
 from ringhash.ring import Balance
 
-__all__ = [
-    "Clockwise",
-    "Options",
-    "Placement",
-    "Servers",
-    "TextKeys",
-    "UnplacedKeyError",
-    "check_points",
-    "read_servers",
-]
+__all__ = ["Clockwise", "Options", "Placement", "TextKeys", "UnplacedKeyError", "first_of"]
 
-Servers = Iterable[str] | Mapping[str, int]
 Options = Mapping[str, tuple[type, ...]]
-Array = np.ndarray[Any, Any]
 
 _KEY_FIELDS = frozenset({"hash", "modulus", "hash_tag"})
 _MOST_STRETCHES = 1 << 22
@@ -62,6 +52,7 @@ class TextKeys(Keys):
     """
 
     def __init__(self, hash_name: str, modulus: int = 0, hash_tag: str | None = None) -> None:
+        whole_number(modulus, "modulus", 0, (1 << 64) - 1)
         self._set_keys(hash_name, hash_named(hash_name), modulus, check_tag(hash_tag))
 
     def positions(self, keys: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
@@ -103,52 +94,14 @@ class TextKeys(Keys):
         return f"TextKeys({self.hash_name!r}, {self.modulus}, {self.hash_tag!r})"
 
 
+def _size(hash_name: str, modulus: int) -> int:
+    """How many positions keys can have."""
+    size = hash_size(hash_name)
+    return min(size, modulus) if modulus else size
+
+
 def _key_fields(keys: Keys) -> dict[str, object]:
     return {"hash": keys.hash_name, "modulus": keys.modulus, "hash_tag": keys.hash_tag}
-
-
-def check_tag(hash_tag: object) -> str | None:
-    """Return a hash tag, which is None or two ASCII characters."""
-    if hash_tag is None:
-        return None
-    if not isinstance(hash_tag, str):
-        raise TypeError(f"hash_tag must be a str of two characters, not {plain_type(hash_tag)}")
-    if len(hash_tag) != 2 or not hash_tag.isascii():
-        raise ValueError(f"hash_tag must be two ASCII characters, such as '{{}}', not {hash_tag!r}")
-    return hash_tag
-
-
-def read_servers(servers: object, least: int = 1, most: int = (1 << 31) - 1) -> dict[str, int]:
-    """Return servers as names and whole weights, in the order given.
-
-    Raises:
-        DuplicateNodeError: A server is given twice.
-        TypeError, ValueError: A name or a weight is not what the program takes.
-    """
-    if isinstance(servers, (str, bytes)) or not isinstance(servers, Iterable):
-        raise TypeError(
-            f"servers must be a list of names or a mapping of names to weights, not {plain_type(servers)}"
-        )
-    found: dict[str, int] = {}
-    pairs = servers.items() if isinstance(servers, Mapping) else ((name, 1) for name in servers)
-    for name, weight in pairs:
-        Node(name)  # a name that a node may have
-        if isinstance(weight, bool) or not isinstance(weight, (int, np.integer)):
-            raise TypeError(f"the weight of {name!r} must be a whole number, not {plain_type(weight)}")
-        if not least <= weight <= most:
-            raise ValueError(f"the weight of {name!r} must be from {least} to {most}, not {weight}")
-        if name in found:
-            raise DuplicateNodeError(f"the server {name!r} is given twice")
-        found[name] = int(weight)
-    if not found:
-        raise ValueError("a placement needs at least one server")
-    return found
-
-
-def check_points(count: int, what: str = "points") -> None:
-    """Raise `ValueError` for more points than a ring may have; to be called before any is made."""
-    if count > MAX_POINTS:
-        raise ValueError(f"a placement has at most {MAX_POINTS} {what}, not {count}: scale it down")
 
 
 class Placement(Table):
@@ -179,17 +132,17 @@ class Placement(Table):
         settings: dict[str, Any],
         *,
         keys: tuple[str, int, str | None],
-        space: int,
         stretches: tuple[Array, Array],
         drops_empty: bool = False,
     ) -> None:
         """Set everything, once. `stretches` are ends and owners that `whole` or its like has made."""
-        ends, owners = _merged(*stretches)
         name, modulus, hash_tag = keys
+        size = _size(name, modulus)
+        ends, owners = merged(*cut(*stretches, size))
         self._set_keys(name, hash_named(name), modulus, check_tag(hash_tag), drops_empty)
         self._set_table(tuple(servers), ends, owners)
         self.servers = servers
-        self.space = space
+        self.space = size
         self._settings = settings
         self._ends = ends
         self._owners_of = owners
@@ -218,6 +171,7 @@ class Placement(Table):
         return tuple(Node(name, weight) for name, weight in self._weights().items() if weight > 0)
 
     def _weights(self) -> dict[str, int]:
+        """What each server weighs for the program; 0 for one that cannot own a key."""
         return {name: value if isinstance(value, int) else 1 for name, value in self.servers.items()}
 
     def __len__(self) -> int:
@@ -241,15 +195,18 @@ class Placement(Table):
 
     def with_servers(self, servers: Servers) -> Self:
         """Return the placement with more servers, written after those that are there."""
-        more = dict(servers) if isinstance(servers, Mapping) else dict.fromkeys(servers, 1)
+        more = self._more(servers)
         for name in more:
             if name in self.servers:
                 raise DuplicateNodeError(f"the server {name!r} is there already")
         return self._with({**self.servers, **more})
 
+    def _more(self, servers: object) -> dict[str, Any]:
+        return read_servers(servers, least=0)
+
     def with_weights(self, weights: Mapping[str, int]) -> Self:
         """Return the placement in which some servers have other weights."""
-        for name in weights:
+        for name in read_mapping(weights, "weights"):
             self._index(name)
         return self._with({**self.servers, **weights})
 
@@ -276,7 +233,7 @@ class Placement(Table):
             UnknownNodeError: There is no server of that name.
         """
         mine = self._owners_of == self._index(name)
-        starts = _starts(self._ends)
+        starts = starts_of(self._ends)
         return list(map(KeyRange, starts[mine].tolist(), self._ends[mine].tolist()))
 
     @property
@@ -285,7 +242,7 @@ class Placement(Table):
         return dict(zip(self.names, self._shares().tolist(), strict=True))
 
     def _shares(self) -> Array:
-        sizes = (self._ends - _starts(self._ends)).astype(np.float64) + 1.0
+        sizes = (self._ends - starts_of(self._ends)).astype(np.float64) + 1.0
         placed = self._owners_of >= 0
         return np.bincount(self._owners_of[placed], sizes[placed], len(self)) / self.space
 
@@ -468,58 +425,11 @@ class Clockwise(Placement):
 
 def first_of(walk: Iterator[str], n: int) -> tuple[str, ...]:
     """Return the first n of a walk, or raise ValueError where there are fewer."""
-    if n < 1:
-        raise ValueError(f"n must be at least 1, not {n}")
+    whole_number(n, "n", 1)
     found = tuple(name for name, _ in zip(walk, range(n), strict=False))
     if len(found) < n:
         raise ValueError(f"the program tries {len(found)} servers for this key, not {n}")
     return found
-
-
-def sorted_points(points: Array, owners: Array) -> tuple[Array, Array]:
-    """Return points in order, each with its owner; equal points in the order of their owners."""
-    if not len(points) or int(points.max()) >> 32:
-        order = np.lexsort((owners, points))
-        return points[order], owners[order].astype(np.int32)
-    packed = np.sort(points << np.uint64(32) | owners.astype(np.uint64))
-    return packed >> np.uint64(32), (packed & np.uint64(0xFFFFFFFF)).astype(np.int32)
-
-
-def distinct_points(points: Array, owners: Array, *, last: bool = False) -> tuple[Array, Array]:
-    """Keep one of equal points: the first of them, or the last."""
-    differs = points[1:] != points[:-1]
-    kept = np.append(differs, True) if last else np.insert(differs, 0, True)
-    return points[kept], owners[kept]
-
-
-def whole(points: Array, owners: Array, space: int, *, after: bool = False) -> tuple[Array, Array]:
-    """Return the stretches up to distinct sorted points; what lies behind the last is the first's.
-
-    With `after`, a position that is a point belongs to the next one.
-    """
-    ends, first = points, owners[0]
-    if after:
-        if points[0] == 0:
-            points, owners = points[1:], owners[1:]
-        ends = points - np.uint64(1)
-    last = np.uint64(space - 1)
-    if not len(ends) or ends[-1] != last:
-        ends, owners = np.append(ends, last), np.append(owners, first)
-    return ends, owners
-
-
-def _merged(ends: Array, owners: Array) -> tuple[Array, Array]:
-    kept = np.append(owners[1:] != owners[:-1], True)
-    return (
-        np.ascontiguousarray(ends[kept], np.uint64),
-        np.ascontiguousarray(owners[kept], np.int32),
-    )
-
-
-def _starts(ends: Array) -> Array:
-    starts = np.zeros_like(ends)
-    starts[1:] = ends[:-1] + np.uint64(1)
-    return starts
 
 
 def _difference(
@@ -532,7 +442,7 @@ def _difference(
     common = {name: i for i, name in enumerate(before[2])}
     renamed = np.array([common.get(name, -2 - i) for i, name in enumerate(after[2])] + [-1])
     moved = sources != renamed[targets]  # index -1 is the last: nobody there
-    starts = _starts(ends)[moved]
+    starts = starts_of(ends)[moved]
     ends, sources, targets = ends[moved], sources[moved], targets[moved]
     touches = np.zeros(len(ends), np.bool_)
     touches[1:] = (

@@ -15,6 +15,7 @@ from ringhash.interop.kafka import KafkaPartitioner
 from ringhash.interop.ketama import KetamaRing
 from ringhash.interop.nginx import NginxRing
 from ringhash.interop.placement import Placement
+from ringhash.interop.texts import texts
 from ringhash.interop.uhashring import UHashRing
 from ringhash.plan import Plan
 from ringhash.ring import Ring
@@ -151,7 +152,7 @@ def moving_keys(before: Placement | Ring, after: Placement | Ring, keys: Any) ->
 
 def add_keys(found: KeyMoves, before: Placement | Ring, after: Placement | Ring, keys: Any) -> None:
     """Count more keys into `found`."""
-    keys = list(keys)
+    keys = list(texts(keys))
     sources, targets = before.index_many(keys), after.index_many(keys)
     placed = (sources >= 0) & (targets >= 0)
     width = len(after.names)

@@ -7,17 +7,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from ringhash.interop.given import Servers, check_points, read_servers, whole_number
 from ringhash.interop.hashes import md5
-from ringhash.interop.placement import (
-    Clockwise,
-    Options,
-    Servers,
-    check_points,
-    distinct_points,
-    read_servers,
-    sorted_points,
-    whole,
-)
+from ringhash.interop.placement import Clockwise, Options
+from ringhash.interop.stretches import distinct_points, sorted_points, whole
 
 __all__ = ["UHashRing"]
 
@@ -61,8 +54,8 @@ class UHashRing(Clockwise):
         weights = read_servers(nodes)
         if mode not in _SPACES:
             raise ValueError(f"there is no mode {mode!r}; there are default and ketama")
-        if vnodes is not None and vnodes < 1:
-            raise ValueError(f"vnodes must be at least 1, not {vnodes}")
+        if vnodes is not None:
+            vnodes = whole_number(vnodes, "vnodes", 1, (1 << 31) - 1)
         each = vnodes or _VNODES[mode]
         if mode == "default":
             counts = [each * weight for weight in weights.values()]
@@ -90,7 +83,6 @@ class UHashRing(Clockwise):
             weights,
             {"mode": mode, "vnodes": vnodes},
             keys=("md5-128" if mode == "default" else "md5", 0, None),
-            space=space,
             stretches=whole(self._points, self._point_owners, space, after=True),
         )
 

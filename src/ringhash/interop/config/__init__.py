@@ -55,4 +55,7 @@ def read_config(path: str | PathLike[str], like: str, name: str | None = None) -
     place = fspath(path)
     if like in LISTED and (like not in _FILES or Path(place).suffix in (".txt", ".list")):
         return read_list(place, like)
-    return _FILES[like](place, name)
+    try:
+        return _FILES[like](place, name)
+    except RecursionError:  # brackets in brackets, or an alias of YAML within itself
+        raise ConfigError(f"{place}: is nested too deeply") from None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, cast
 
-from ringhash.interop.config.errors import ConfigError, at, placing
+from ringhash.interop.config.errors import ConfigError, at, placing, read_text
 from ringhash.interop.envoy import EnvoyMaglev, EnvoyRing
+from ringhash.interop.given import digits, shortened
 from ringhash.interop.haproxy import HAProxyRing
 from ringhash.interop.ketama import Flavour, KetamaRing
 from ringhash.interop.nginx import NginxRing
@@ -39,16 +39,16 @@ LISTED: dict[str, Callable[[Any], Placement]] = {
 def read_list(path: str, like: str) -> Placement:
     """Return the placement of a program from a list of its servers."""
     servers: dict[str, int] = {}
-    text = Path(path).read_text(encoding="utf-8")
-    for line, row in enumerate(text.splitlines(), 1):
+    for line, row in enumerate(read_text(path).splitlines(), 1):
         words = row.partition("#")[0].split()
         if not words:
             continue
-        if len(words) > 2 or (len(words) == 2 and not words[1].isdigit()):
-            at(path, line, f"must be a name and perhaps a whole weight, not {row.strip()!r}")
+        weight = digits(words[1]) if len(words) == 2 else 1
+        if len(words) > 2 or weight is None:
+            at(path, line, f"must be a name and perhaps a whole weight, not {shortened(row.strip())!r}")
         if words[0] in servers:
             at(path, line, f"the server {words[0]!r} is given twice")
-        servers[words[0]] = int(words[1]) if len(words) == 2 else 1
+        servers[words[0]] = weight
     if not servers:
         raise ConfigError(f"{path}: has no servers")
     with placing(path, 1):
