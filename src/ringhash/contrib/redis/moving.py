@@ -19,7 +19,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from ringhash.contrib.redis.exchange import Batch, Command
+from ringhash.contrib.redis.exchange import FAILURES, Batch, Command
 from ringhash.contrib.redis.marks import MARKED
 from ringhash.contrib.redis.sweep import COUNT, Steps, answered, pages, sweep
 from ringhash.handover.pieces import Piece
@@ -64,13 +64,19 @@ def drop_late(piece: Piece) -> Steps[int]:
 
 
 def forget(piece: Piece) -> Steps[None]:
-    """Undo the preparation of a piece: its copies go, and its marks."""
-    yield from sweep(_target(piece), piece.mask)
+    """Undo the preparation of a piece: its copies go, and its marks.
+
+    A target that does not answer keeps its copies. The next preparation takes them away first.
+    """
     yield from _each_marked(piece, _nothing)
+    try:
+        yield from sweep(_target(piece), piece.mask)
+    except FAILURES:
+        return
 
 
 def unmarked(nodes: Iterable[str]) -> Steps[None]:
-    """Remove the marks of all nodes, once no handover runs: the owners of the end mark too, for the way back."""
+    """Remove the marks of all nodes, once no handover runs: new owners mark too, for the way back."""
     replies = yield [Batch(node, [(("UNLINK", MARKED), {})], raw=True) for node in nodes]
     for reply in replies:
         answered(reply)
