@@ -194,7 +194,7 @@ def test_nonsense_is_refused_and_nothing_is_logged(cluster_module, capfd):
     with cluster_module.running(1) as cluster:
         statuses = asyncio.run(nonsense(cluster))
     assert statuses == {
-        "header": 400, "absolute": 200, "asterisk": 400, "deep plan": 400, "deep apply": 400, "a form": 415, "a name": 403,
+        "header": 400, "absolute": 200, "asterisk": 404, "deep plan": 400, "deep apply": 400, "a form": 415, "a name": 403,
     }  # fmt: skip
     assert capfd.readouterr().err == ""
 
