@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from ringhash.placement import Walkable
-from ringhash.placements.assignment import Assignment
-from ringhash.ranges import Ranges
 
 import ringhash.routing.snapshot as snapshot_module
 from ringhash import (
@@ -30,6 +27,9 @@ from ringhash import (
 )
 from ringhash.errors import HandoverRunningError, PinnedNodeError
 from ringhash.interop import KetamaRing
+from ringhash.placement import Walkable
+from ringhash.placements.assignment import Assignment
+from ringhash.ranges import Ranges
 from ringhash.routing import Progress
 from ringhash.routing.health import answering
 
@@ -63,7 +63,9 @@ def ketamas(draw: st.DrawFn) -> tuple[Placement, Placement]:
     return KetamaRing(draw(names), "libmemcached"), KetamaRing(draw(names), "libmemcached")
 
 
-PAIRS = {"ring": rings(), "assignment": deals(), "ketama": ketamas()}
+PAIRS = {"ring": rings(), "assignment": deals()}
+if issubclass(KetamaRing, Placement):  # it has come over to the placements of this house
+    PAIRS["ketama"] = ketamas()
 
 
 def steps_of(plan: Plan, data: st.DataObject) -> list[Ranges]:
@@ -159,7 +161,7 @@ def begun(placement: Placement) -> tuple[Router, Plan, Ranges]:
     """A router in the middle of a handover, its plan, and the half of it that is done."""
     router = Router(placement)
     plan = router.plan(add=["d"], remove=["a"])
-    half = Ranges.of([move.range for move in plan.moves][::2])
+    half = Ranges.of([(start, (start + end) // 2) for (start, end), _, _ in plan.moves])
     router.carry(Progress(plan, half, 1))
     return router, plan, half
 
@@ -256,7 +258,7 @@ def test_what_is_done_must_be_a_part_of_the_plan(placement: Placement) -> None:
         Progress(plan, everything, 1), Progress(plan, NONE, 1, "carried"), Progress(plan, NONE, 1, "forward"),
         Progress(plan, plan.ranges, 1, "back"), Progress(plan, NONE, 1, "done"),  # type: ignore[arg-type]
     ):  # fmt: skip
-        with pytest.raises(ValueError, match="done|phase"):
+        with pytest.raises(ValueError, match=r"done|phase"):
             router.carry(progress)
     for done, phase in (
         ([[0, plan.space.size - 1]], "running"),
@@ -265,7 +267,7 @@ def test_what_is_done_must_be_a_part_of_the_plan(placement: Placement) -> None:
         ([[5, 1]], "running"),
     ):
         running = {"plan": plan.to_dict(), "done": done, "epoch": 1, "phase": phase}
-        with pytest.raises(ValueError, match="router.running"):
+        with pytest.raises(ValueError, match=r"router\.running"):
             Router.from_dict({**router.to_dict(), "running": running})
     assert router == Router(placement)
 

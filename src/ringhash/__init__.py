@@ -24,8 +24,7 @@ from ringhash.routing import Route, Router
 
 if TYPE_CHECKING:
     from ringhash.handover import Handover
-    from ringhash.placements.assign import assign
-    from ringhash.placements.assignment import Assignment
+    from ringhash.placements.assignment import Assignment, assign
     from ringhash.placements.directory import Directory
     from ringhash.placements.range_map import RangeMap
     from ringhash.placements.shards import Shards
@@ -64,7 +63,7 @@ _LATER = {
     "Handover": "handover",
     "RangeMap": "placements.range_map",
     "Shards": "placements.shards",
-    "assign": "placements.assign",
+    "assign": "placements.assignment",
 }
 
 

@@ -178,7 +178,7 @@ class HotKeys:
         self._shown.pop(victim, None)
         return least
 
-    def _leave(self, unit: Unit, count: int) -> None:
+    def _leave(self, unit: bytes, count: int) -> None:
         same = self._with_count[count]
         del same[unit]
         if not same:

@@ -25,7 +25,7 @@ from ringhash.membership import changes_between
 from ringhash.node import Node, plain_type
 from ringhash.plan import KeyRange, Plan
 from ringhash.records import check_fields, field
-from ringhash.ring import Balance
+from ringhash.spans import Balance
 
 __all__ = ["Clockwise", "Options", "Placement", "TextKeys", "UnplacedKeyError", "first_of"]
 

@@ -17,8 +17,8 @@ from ringhash.interop.nginx import NginxRing
 from ringhash.interop.placement import Placement
 from ringhash.interop.texts import texts
 from ringhash.interop.uhashring import UHashRing
+from ringhash.placements.ring import Ring
 from ringhash.plan import Plan
-from ringhash.ring import Ring
 
 __all__ = ["KeyMoves", "Report", "add_keys", "compare", "moving_keys"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
 
 from ringhash.errors import HandoverRunningError, StalePlanError
 from ringhash.placement import verified
@@ -120,7 +120,7 @@ class Running:
             check_phase(plan, done, phase)
         except ValueError as error:
             raise ValueError(f"{where}.done: {error}") from None
-        return cls(plan, before, after, done, epoch, phase)
+        return cls(plan, before, after, done, epoch, cast("Phase", phase))
 
 
 def check_phase(plan: Plan, done: Ranges, phase: object) -> None:

@@ -64,6 +64,8 @@ class RouterSnapshot(Snapshot):
     running: Running | None
     last: Change | None
     answering: Placement
+    _numbers: _Indexes | None  # of each name of `answering` its index in `names`; made on demand
+    _seats: tuple[str, ...]  # the nodes of pins that are up; the values of `entries` are indexes into it
 
     def __new__(
         cls,
@@ -77,10 +79,11 @@ class RouterSnapshot(Snapshot):
         answers: Placement | None = None,
     ) -> Self:
         """Make it; `answers` is what would be computed for `answering`, where it is known already."""
-        if answers is None and running is None:
-            answers = answering(placement, down)
-        elif answers is None and running is not None:
-            answers = answering_between(running.before, running.after, running.done, down)
+        if answers is None:
+            if running is None:
+                answers = answering(placement, down)
+            else:
+                answers = answering_between(running.before, running.after, running.done, down)
         live = [pin for pin in pins.values() if pin.node not in down] if pins else []
         seats = tuple(sorted({pin.node for pin in live}))
         numbers = {name: number for number, name in enumerate(seats)}
