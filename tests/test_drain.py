@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ringhash.guard as guard_module
 from handover_world import mutant
 
-import ringhash.guard as guard_module
 import ringhash.reconnect.drain as drain_module
 from ringhash import Ring, Router
 from ringhash.errors import GuardError

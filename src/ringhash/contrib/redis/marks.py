@@ -38,13 +38,18 @@ class Marks:
         self._table = table
         self.stopped: tuple[Piece, ...] = ()
 
+    @property
+    def idle(self) -> bool:
+        """Whether no handover runs, so that nothing is marked."""
+        return self._router.running is None
+
     def written(self, args: Sequence[Any], keys: Sequence[Any]) -> list[Any]:
         """Return the keys of a command that it may write and that the handover moves, there or back.
 
         Raises:
             Stopped: One of them is in a piece that takes no writes now.
         """
-        if self._router.running is None or not keys or self._table.is_readonly(args):
+        if self.idle or not keys or self._table.is_readonly(args):
             return []
         moving = [key for key in keys if self._router.route(key_of(key)).source is not None]
         for key in moving:

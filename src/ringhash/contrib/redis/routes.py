@@ -71,8 +71,16 @@ class Routes:
         found = self.table.key_indexes(args)
         return None if found is None else [args[i] for i in found]
 
-    def target(self, args: Sequence[Any], keys: Sequence[Any]) -> str | list[Part] | None:
+    def owners(self, keys: Sequence[Any]) -> list[str]:
+        """Return the nodes of many keys, all of one moment."""
+        return self.router.owner_many([key_of(key) for key in keys])
+
+    def target(
+        self, args: Sequence[Any], keys: Sequence[Any], owners: Sequence[str] | None = None
+    ) -> str | list[Part] | None:
         """Return the node that a command with these keys goes to, its parts, or `ALL`.
+
+        `owners` are the nodes of the keys, if they are known already.
 
         Raises:
             CrossNodeError: The keys are on several nodes and the command cannot be split.
@@ -80,7 +88,8 @@ class Routes:
         """
         if not keys:
             return self._without_key(args)
-        owners = [self.node_of(key) for key in keys]
+        if owners is None:
+            owners = self.owners(keys) if len(keys) > 1 else [self.node_of(keys[0])]
         if len(set(owners)) == 1:
             return owners[0]
         name = word(args[0]).upper()
@@ -98,7 +107,7 @@ class Routes:
         keys = [key for call in calls for key in call.keys]
         if not keys:
             raise NoKeyError(f"{what} without a key has no node: name one with node=, or watch a key first")
-        owners = [self.node_of(key) for key in keys]
+        owners = self.owners(keys)
         if len(set(owners)) > 1:
             raise CrossNodeError(what, _grouped(keys, owners))
         return owners[0]

@@ -25,11 +25,14 @@ class Call(NamedTuple):
     keys: Sequence[Any]
 
 
+Places = tuple[list[tuple[int, int]], Callable[[list[Any]], Any] | None]
+
+
 class Stack(NamedTuple):
     """What each node gets, and for each command where its answers are and how they become one."""
 
     batches: list[Batch]
-    places: list[tuple[list[tuple[int, int]], Callable[[list[Any]], Any] | None]]
+    places: list[Places]
 
 
 def stacked(routes: Routes, marks: Marks, names: Sequence[str], calls: Sequence[Call]) -> Stack:
@@ -42,40 +45,46 @@ def stacked(routes: Routes, marks: Marks, names: Sequence[str], calls: Sequence[
         CrossNodeError, NoKeyError: A command cannot be routed; nothing is sent then.
         Stopped: A key is written whose node has stopped taking writes of it.
     """
-    nodes: dict[str, int] = {}
-    commands: list[list[Command]] = []
+    nodes: dict[str, list[Command]] = {}
+    batch_of: dict[str, int] = {}
+    idle = marks.idle
 
     def put(
         node: str, args: tuple[Any, ...], options: dict[str, Any], keys: Sequence[Any]
     ) -> tuple[int, int]:
-        batch = nodes.setdefault(node, len(nodes))
-        if batch == len(commands):
-            commands.append([])
-        mine = commands[batch]
-        written = marks.written(args, keys)
+        mine = nodes.get(node)
+        if mine is None:
+            mine = nodes[node] = []
+            batch_of[node] = len(batch_of)
+        written = [] if idle else marks.written(args, keys)
         if written:
             mine.append(marking(written))
         mine.append((args, options))
         place = len(mine) - 1
         if written:
             mine.append(marking(written))
-        return batch, place
+        return batch_of[node], place
 
-    places: list[tuple[list[tuple[int, int]], Callable[[list[Any]], Any] | None]] = []
+    owners = routes.owners([key for call in calls for key in call.keys])  # of one moment, and much faster
+    first = 0
+    places: list[Places] = []
     for args, options, keys in calls:
-        target = routes.target(args, keys)
+        mine = owners[first : first + len(keys)]
+        first += len(keys)
+        target = mine[0] if len(mine) == 1 else routes.target(args, keys, mine)
+        if isinstance(target, str):
+            places.append(([put(target, args, options, keys)], None))
+            continue
         name = word(args[0]).upper()
         if target is ALL:
             places.append(([put(node, args, dict(options), ()) for node in names], EVERYWHERE[name]))
-        elif isinstance(target, str):
-            places.append(([put(target, args, options, keys)], None))
         else:
             where = [
                 put(part.node, part.args, dict(options), [keys[place] for place in part.places])
                 for part in target
             ]
             places.append((where, partial(merge, (name, *args[1:]), target)))
-    return Stack([Batch(node, commands[i]) for node, i in nodes.items()], places)
+    return Stack([Batch(node, commands) for node, commands in nodes.items()], places)
 
 
 def answers_of(stack: Stack, replies: Sequence[list[Any] | Exception]) -> list[Any]:
