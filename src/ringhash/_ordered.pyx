@@ -271,11 +271,11 @@ cdef inline int order(const uint8_t* a, Py_ssize_t a_size, const uint8_t* b,
 cdef class RangeTable:
     """Rows of keys in order, and the name that each has. Immutable; made by `range_table`.
 
-    `names` may hold more names than rows use: a name keeps its number from one table to the next.
+    `numbered` may hold more names than rows use: a name keeps its number from one table to the next.
     """
 
     cdef readonly Shape shape
-    cdef readonly tuple names
+    cdef readonly tuple numbered      # names by number
     cdef uint32_t lowest            # the number of the first row's name
     cdef tuple leaves
     cdef Keys top                   # the first starts of the second leaf and those behind it
@@ -292,7 +292,7 @@ cdef class RangeTable:
         cdef list kept
         cdef bytes first
         self.shape = shape
-        self.names = names
+        self.numbered = names
         self.lowest = lowest
         self.leaves = tuple(leaves)
         self.views = <View*>PyMem_RawMalloc(count * sizeof(View) + 64)
@@ -368,7 +368,7 @@ cdef class RangeTable:
             self.find(<const uint8_t*>str_data(item), str_size(item), &owner)
         else:
             self.row_of_key(key, &owner)
-        return <object>PyTuple_GET_ITEM(self.names, owner)
+        return <object>PyTuple_GET_ITEM(self.numbered, owner)
 
     def owner(self, key):
         """owner($self, key, /)
@@ -428,7 +428,7 @@ Args and errors as for `owner`.
         cdef list names = PyList_New(count)
         cdef object name
         for k in range(count):
-            name = <object>PyTuple_GET_ITEM(self.names, indexes[k])
+            name = <object>PyTuple_GET_ITEM(self.numbered, indexes[k])
             Py_INCREF(name)
             PyList_SET_ITEM(names, k, name)
         return names
@@ -604,7 +604,7 @@ Args and errors as for `owner`.
     def _edited(self, list edits not None, tuple names not None, cls=None):
         """A new table of other rows: `edits` are (start, number of the name), sorted, -1 to drop a start.
 
-        A start of b"" names the first row. `names` begins with the names of this table.
+        A start of b"" names the first row. `names` begins with `numbered`.
         Cost: the leaves that it touches are copied, and one pointer for each other leaf.
         """
         cdef RangeTable new = RangeTable.__new__(type(self) if cls is None else cls)
@@ -704,7 +704,7 @@ Args and errors as for `owner`.
         Cost: O(leaves), and the rows of the leaves that the two do not share.
         """
         cdef list edits = []
-        cdef tuple names = self.names, others = other.names
+        cdef tuple names = self.numbered, others = other.numbered
         cdef set here, there
         cdef Leaf leaf
         cdef bint aligned
@@ -763,13 +763,13 @@ Args and errors as for `owner`.
     def _total(self):
         """The sum of the tokens of all rows, modulo 2**128. O(rows)."""
         cdef uint64_t low = 0, high = 0, more
-        cdef list texts = [str.encode(text) for text in self.names]
+        cdef list texts = [str.encode(text) for text in self.numbered]
         cdef bytearray record = bytearray(8)
         cdef Leaf leaf
         cdef Py_ssize_t i, size, room = 0
         cdef bytes name
         cdef uint8_t* data
-        total = token(b"", self.names[self.lowest])
+        total = token(b"", self.numbered[self.lowest])
         for leaf in self.leaves:
             for i in range(leaf.keys.at.size):
                 size = key_size(&leaf.keys.at, i)
