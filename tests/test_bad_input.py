@@ -332,19 +332,18 @@ def test_an_iterable_that_fails_says_so_itself() -> None:
 
 
 @rows(
-    ((0,), ValueError, "n must be from 1 to the number of nodes, 3, not 0"),
-    ((-1,), ValueError, "n must be from 1"),
-    ((4,), ValueError, "3, not 4"),
-    ((2**40,), ValueError, "n must be from 1"),
-    ((2**64,), ValueError, "n must be from 1"),
-    ((-(2**64),), ValueError, "n must be from 1"),
-    ((1.0,), TypeError, ""),
-    (("1",), TypeError, ""),
-    ((None,), TypeError, ""),
+    ((0,), ValueError, "n must be at least 1, not 0"),
+    ((-1,), ValueError, "n must be at least 1, not -1"),
+    ((-(2**64),), ValueError, "n must be at least 1"),
+    ((1.0,), TypeError, "n must be an int of at least 1, not 1.0"),
+    (("1",), TypeError, "n must be an int of at least 1, not '1'"),
+    ((None,), TypeError, "n must be an int of at least 1, not None"),
+    ((True,), TypeError, "n must be an int of at least 1, not True"),
+    ((False,), TypeError, "n must be an int of at least 1, not False"),
     ((), TypeError, ""),
     ((2, "rack"), ValueError, "distinct must be 'node' or 'zone', not 'rack'"),
     ((2, None), ValueError, "distinct must be 'node' or 'zone', not None"),
-    ((2, "zone", 1), TypeError, ""),
+    ((2, "zone", False, 1), TypeError, ""),
 )
 def test_how_many_owners(given_: tuple[Any, ...], error: type[Exception], message: str) -> None:
     for ring in (RING, Router(RING)):
@@ -353,6 +352,20 @@ def test_how_many_owners(given_: tuple[Any, ...], error: type[Exception], messag
         if len(given_) == 1:
             with raises(error, message):
                 ring.owners("key", *given_, distinct="zone")
+
+
+@pytest.mark.parametrize("n", [4, 17, 2**40, 2**64, np.int64(5)])
+@pytest.mark.parametrize("distinct", ["node", "zone"])
+def test_where_fewer_are_there_owners_gives_them_all(n: Any, distinct: Any) -> None:
+    router = Router(RING)
+    for ring in (RING, router):
+        assert ring.owners("key", n, distinct) == ring.owners("key", 3, distinct)
+        with raises(ValueError, "from 1 to the number of nodes, 3, not"):
+            ring.owners("key", n, distinct, strict=True)
+    router.pin("key", RING.nodes[0].name)
+    assert router.owners("key", n, distinct) == router.owners("key", 3, distinct)
+    router.mark_down(*router.owners("key", 2))
+    assert router.owners("key", n, distinct) == (router.owner("key"),)
 
 
 @pytest.mark.parametrize("name", ["owner", "walk", "position", "__getitem__"])

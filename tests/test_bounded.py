@@ -1,6 +1,8 @@
 """Bounded loads: no node above its capacity, no key refused while there is room, near as can be.
 
 capacity of a node that is up = ceil(factor * (held + 1) * weight / sum of the weights that are up)
+
+where held, like the weights, is that of the nodes that are up.
 """
 
 from __future__ import annotations
@@ -158,7 +160,7 @@ def test_floor_instead_of_ceil_would_find_no_room():
     assert capacity(1.25, 0, 1.0, [1.0] * 3) == 1
 
 
-def test_nodes_that_are_down_take_nothing_and_their_tickets_count():
+def test_nodes_that_are_down_take_nothing_and_their_tickets_give_no_room():
     router = Router(NAMES)
     bounded = BoundedRouter(router)
     tickets = [bounded.acquire(i) for i in range(50)]
@@ -168,7 +170,7 @@ def test_nodes_that_are_down_take_nothing_and_their_tickets_count():
     assert not {ticket.node for ticket in more} & {"gw-1", "gw-2"}
     assert {name: bounded.loads[name] for name in ("gw-1", "gw-2")} == frozen
     assert bounded.capacity("gw-1") == 0
-    assert bounded.capacity("gw-3") == capacity(1.25, 100, 1.0, [1.0] * 3)
+    assert bounded.capacity("gw-3") == capacity(1.25, 100 - sum(frozen.values()), 1.0, [1.0] * 3)
     router.mark_down(*NAMES)
     with pytest.raises(NoNodeAvailableError):
         bounded.acquire(1)
@@ -176,6 +178,38 @@ def test_nodes_that_are_down_take_nothing_and_their_tickets_count():
     for ticket in tickets:
         ticket.release()
     assert bounded.held == 50
+
+
+def test_tickets_of_a_node_that_left_give_no_room_to_the_others():
+    router = Router(["a", "b"])
+    bounded = BoundedRouter(router, factor=1.0)
+    tickets = [bounded.acquire(i) for i in range(20)]
+    assert bounded.loads == {"a": 10, "b": 10}
+    router.remove("a")
+    for ticket in tickets:
+        if ticket.node == "b":
+            ticket.release()
+    router.add("c")
+    assert bounded.loads == {"a": 10, "b": 0, "c": 0}
+    assert (bounded.capacity("b"), bounded.capacity("c")) == (1, 1)
+    assert sorted(bounded.acquire("hot").node for _ in range(4)) == ["b", "b", "c", "c"]
+    router.add("a")  # which holds its tickets again, and they count
+    assert bounded.capacity("a") == math.ceil((10 + 4 + 1) / 3)
+    for ticket in tickets:
+        ticket.release()
+    assert bounded.loads == {"a": 0, "b": 2, "c": 2}
+    assert bounded.capacity("a") == math.ceil((4 + 1) / 3)
+    assert bounded.held == 4
+
+
+def test_what_nodes_to_avoid_hold_gives_no_room_to_the_others():
+    bounded = BoundedRouter(Router(["a", "b", "c"]), factor=1.0)
+    for i in range(30):
+        bounded.acquire(i)
+    while bounded.loads["a"] < 30:
+        bounded.acquire("hot", avoid=["b", "c"])
+    assert bounded.loads == {"a": 30, "b": 10, "c": 10}
+    assert [bounded.acquire("hot", avoid=["a"]).node for _ in range(2)] in (["b", "c"], ["c", "b"])
 
 
 def test_nodes_to_avoid_are_passed():
@@ -250,7 +284,7 @@ class Traffic(RuleBasedStateMachine):
         walk = ModelRing(self.up, vnodes=3).walk(key)
         weights = [weight for weight, _ in self.up.values()]
         for _ in range(times):
-            total = sum(self.held.values())
+            total = sum(self.held.get(name, 0) for name in self.up)
             expected = next(
                 name
                 for name in walk

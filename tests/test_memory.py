@@ -126,7 +126,8 @@ def errors() -> None:
             failing(lambda ask=ask, key=key: ask(key))  # type: ignore[misc]
     for keys in (np.array([1.5]), np.zeros((2, 2)), "one key", None):
         failing(lambda keys=keys: RING.owner_many(keys))  # type: ignore[misc]
-    failing(lambda: RING.owners("key", 51))
+    failing(lambda: RING.owners("key", 51, strict=True))
+    failing(lambda: RING.owners("key", 0))
     failing(lambda: Ring().owner("key"))
     failing(lambda: RING.diff(Ring(seed=1)))
     failing(lambda: ROUTER.add("gw-1"))

@@ -141,7 +141,7 @@ cdef class Batch:
     cdef inline bint is_columns(self) noexcept nogil:
         return self.columns is not NULL
 
-    cdef int read(self, KeySpace space, Py_ssize_t begin, Py_ssize_t count,
+    cdef int read(self, HashSpace space, Py_ssize_t begin, Py_ssize_t count,
                   uint32_t* positions) except -1:
         """Write the positions of the next `count` keys, which begin at `begin`."""
         if self.is_columns():
@@ -151,7 +151,7 @@ cdef class Batch:
             self.read_objects(space, begin, count, positions)
         return 0
 
-    cdef void read_columns(self, KeySpace space, Py_ssize_t count,
+    cdef void read_columns(self, HashSpace space, Py_ssize_t count,
                            uint32_t* positions) noexcept nogil:
         cdef Column* column
         cdef Py_ssize_t part
@@ -174,7 +174,7 @@ cdef class Batch:
             raise RuntimeError("the list of keys became shorter while it was read")
         return list_items(self.in_list) + begin
 
-    cdef int read_objects(self, KeySpace space, Py_ssize_t begin, Py_ssize_t count,
+    cdef int read_objects(self, HashSpace space, Py_ssize_t begin, Py_ssize_t count,
                           uint32_t* positions) except -1:
         cdef Py_ssize_t k = 0
         cdef PyObject** keys = self.items(begin, count)

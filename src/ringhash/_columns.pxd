@@ -85,18 +85,24 @@ cdef struct Column:
     const uint8_t* text         # what offsets point into
     const uint8_t** texts       # what views point into
 
+cdef inline void narrow(const uint8_t** data, Py_ssize_t* size) noexcept nogil:
+    """Keep what stands between the first '{' and the first '}' after it, if anything."""
+    cdef const uint8_t* end = data[0] + size[0]
+    cdef const uint8_t* closing
+    cdef const uint8_t* opening = NULL
+    if size[0]:
+        opening = <const uint8_t*>memchr(data[0], c'{', size[0])
+    if opening is not NULL:
+        opening += 1
+        closing = <const uint8_t*>memchr(opening, c'}', end - opening)
+        if closing is not NULL and closing != opening:
+            data[0] = opening
+            size[0] = closing - opening
+
 cdef inline uint32_t position_of_bytes(const uint8_t* data, Py_ssize_t size, uint64_t seed,
                                        bint hash_tags) noexcept nogil:
-    cdef const uint8_t* opening
-    cdef const uint8_t* closing
-    if hash_tags:  # what stands between the first '{' and the first '}' after it, if anything
-        opening = <const uint8_t*>memchr(data, c'{', size) if size else NULL
-        if opening is not NULL:
-            opening += 1
-            closing = <const uint8_t*>memchr(opening, c'}', size - (opening - data))
-            if closing is not NULL and closing != opening:
-                data = opening
-                size = closing - opening
+    if hash_tags:
+        narrow(&data, &size)
     return <uint32_t>(xxh3_64(data, size, seed) >> 32)
 
 ctypedef fused Word:
@@ -231,6 +237,49 @@ cdef inline void read_column(const Column* column, Py_ssize_t begin, Py_ssize_t 
         read_words[uint16_t](NULL, item, stride, count, seed, positions)
     else:
         read_words[uint8_t](NULL, item, stride, count, seed, positions)
+
+cdef inline const uint8_t* read_item(const Column* column, Py_ssize_t row, Py_ssize_t* size,
+                                     uint64_t* word) noexcept nogil:
+    """The bytes of one key; NULL when it is an integer, which is then in `word`."""
+    cdef const uint8_t* item = column.items + row * column.stride
+    cdef Py_ssize_t width = column.width
+    cdef int32_t index
+    if column.kind == SIGNED:
+        if width == 8:
+            word[0] = <uint64_t>(<const int64_t*>item)[0]
+        elif width == 4:
+            word[0] = <uint64_t><int64_t>(<const int32_t*>item)[0]
+        elif width == 2:
+            word[0] = <uint64_t><int64_t>(<const int16_t*>item)[0]
+        else:
+            word[0] = <uint64_t><int64_t>(<const int8_t*>item)[0]
+        return NULL
+    if column.kind == UNSIGNED:
+        if width == 8:
+            word[0] = (<const uint64_t*>item)[0]
+        elif width == 4:
+            word[0] = (<const uint32_t*>item)[0]
+        elif width == 2:
+            word[0] = (<const uint16_t*>item)[0]
+        else:
+            word[0] = item[0]
+        return NULL
+    if column.kind == VIEWS:
+        size[0] = (<const int32_t*>item)[0]
+        if size[0] <= 12:
+            return item + 4
+        index = (<const int32_t*>item)[2]
+        return column.texts[index] + (<const int32_t*>item)[3]
+    if column.kind == OFFSETS:
+        if width == 4:
+            size[0] = (<const int32_t*>item)[1] - (<const int32_t*>item)[0]
+            return column.text + (<const int32_t*>item)[0]
+        size[0] = (<const int64_t*>item)[1] - (<const int64_t*>item)[0]
+        return column.text + (<const int64_t*>item)[0]
+    while column.kind == PADDED and width and item[width - 1] == 0:
+        width -= 1
+    size[0] = width
+    return item
 
 cdef inline void set_integers(Column* column, Kind kind, Py_ssize_t width) noexcept nogil:
     column.kind = kind

@@ -9,6 +9,7 @@ cdef class _Slot:
     cdef readonly str name
     cdef readonly int64_t held
     cdef double weight         # as in the table that serves now
+    cdef bint serves           # whether it is of that table: neither gone nor down
     cdef int64_t seen_by       # the last walk that passed it
 
 
@@ -19,6 +20,7 @@ cdef class _Total:
     """What all nodes hold together; and the lock of all counts."""
 
     cdef int64_t held
+    cdef int64_t serving       # of it, what is held by the nodes of the table that serves now
 
 
 cdef class Loads:
@@ -27,15 +29,17 @@ cdef class Loads:
         room in a node:   held < factor * (all that is held + 1) * weight / weights
 
     which is the whole-number way to say that the node stays within
-    ceil(factor * (held + 1) * weight / weights) with one more. Bound to a `Live`: when its table
-    is another one, `_weights_of` (Python) tells the weights, and the slots go along by name.
+    ceil(factor * (held + 1) * weight / weights) with one more. All that is held, and `weights`, are of
+    the nodes that serve: what one that left or is down still holds gives no room to the others. Bound
+    to a `LiveLookup`: when its ring is another one, `_weights_of` (Python) tells the weights, and the
+    slots go along by name.
 
     All counts are read and written in a critical section of `total`, in which no Python code runs:
     with a GIL it is free, without one it is the lock. Tickets know `total` and their slot alone,
     which know nothing, so that they are in no cycle and need no garbage collector.
     """
 
-    cdef Live live
+    cdef LiveLookup live
     cdef Table table           # that `slots` is for
     cdef tuple slots           # one of every node of `table`
     cdef dict slot_of          # name -> _Slot; also of nodes that left and still hold something
@@ -48,7 +52,7 @@ cdef class Loads:
     cdef int64_t farthest      # most nodes that one of these passed
     cdef int64_t walks         # serial number, for `_Slot.seen_by`
 
-    def __cinit__(self, Live live not None, double factor):
+    def __cinit__(self, LiveLookup live not None, double factor):
         self.live = live
         self.factor = factor
         self.total = _Total()
@@ -84,6 +88,12 @@ cdef class Loads:
             total += slot.weight
             slot_of[name] = slot
             slots.append(slot)
+        for slot in old.values():
+            slot.serves = False
+        self.total.serving = 0
+        for slot in slots:
+            slot.serves = True
+            self.total.serving += slot.held
         self.weights = total
         self.slots = tuple(slots)
         self.slot_of = slot_of
@@ -93,11 +103,14 @@ cdef class Loads:
     def _weights_of(self, table):
         raise NotImplementedError
 
+    def _fail_walk(self, placement):
+        raise TypeError(f"loads are bounded along a walk, and {type(placement).__name__} has none")
+
     def _fail_room(self, avoid):
         raise LookupError("there is no node with room")
 
-    cdef inline bint has_room(self, _Slot slot, double weights) noexcept:
-        return slot.held < self.factor * <double>(self.total.held + 1) * slot.weight / weights
+    cdef inline bint has_room(self, _Slot slot, int64_t held, double weights) noexcept:
+        return slot.held < self.factor * <double>(held + 1) * slot.weight / weights
 
     cdef inline _Slot slot_at(self, Py_ssize_t point):
         return <_Slot>PyTuple_GET_ITEM(self.slots, owner_from(&self.table.at, point))
@@ -133,16 +146,17 @@ Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads (
 >>> bounded.held
 0
 """
-        cdef Table table
+        cdef Snapshot now = self.live.current()
+        cdef Table table = now.ring
         cdef uint32_t position
         cdef object pin = None
         cdef Ticket ticket
         cdef bint done = False
         # All that may run Python code, or let another thread run, comes first.
-        if rare(self.live.pins is not None):
-            table, pin = self.live.table_and_pin(key)
-        else:
-            table = self.live.current()
+        if rare(table is None):
+            self._fail_walk(now.table)
+        if rare(now.entries is not None):
+            pin = now.pinned(key)
         position = <uint32_t>table.position_of(<PyObject*>key)
         if rare(table.at.size == 0):
             table._fail_empty()
@@ -171,19 +185,24 @@ Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads (
         cdef int64_t passed = 0
         cdef Py_ssize_t point, steps
         cdef double weights = self.weights
-        if rare(avoid is not None):
+        cdef int64_t held = self.total.serving
+        if rare(avoid is not None):  # as if these were down
             weights = 0.0
+            held = 0
             for slot in self.slots:
                 if slot.name not in avoid:
                     weights += slot.weight
+                    held += slot.held
         slot = <_Slot>PyTuple_GET_ITEM(self.slots, owner)
         if rare(pin is not None):
-            slot = self.slot_of[pin]
-        if rare(avoid is not None or not self.has_room(slot, weights)):
+            slot = self.slot_of.get(pin, slot)
+            if not slot.serves:
+                slot = <_Slot>PyTuple_GET_ITEM(self.slots, owner)
+        if rare(avoid is not None or not self.has_room(slot, held, weights)):
             self.walks += 1
             point = lower_bound(&self.table.at, position)
             steps = 0
-            while avoid is not None and slot.name in avoid or not self.has_room(slot, weights):
+            while avoid is not None and slot.name in avoid or not self.has_room(slot, held, weights):
                 passed += slot.seen_by != self.walks
                 slot.seen_by = self.walks
                 if steps == self.table.at.size:
@@ -194,6 +213,7 @@ Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads (
         ticket.slot = slot
         slot.held += 1
         self.total.held += 1
+        self.total.serving += 1
         self.acquired += 1
         if rare(passed):
             self.elsewhere += 1
@@ -204,15 +224,18 @@ Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads (
     def _report(self):
         """For every node that serves, or is gone and still holds something: name -> (what it holds,
         its room as above or None); and the counters, all of one moment."""
-        cdef Table table = self.live.current()
+        cdef Snapshot now = self.live.current()
+        cdef Table table = now.ring
         cdef _Slot slot
         cdef dict nodes
+        if table is None:
+            self._fail_walk(now.table)
         if table is not self.table:
             self.follow(table)
         with cython.critical_section(self.total):
             nodes = {name: ((<_Slot>slot).held, None) for name, slot in self.slot_of.items()}
             for slot in self.slots:
-                nodes[slot.name] = (slot.held, self.factor * <double>(self.total.held + 1)
+                nodes[slot.name] = (slot.held, self.factor * <double>(self.total.serving + 1)
                                     * slot.weight / self.weights)
             return nodes, self.total.held, self.acquired, self.elsewhere, self.walked, self.farthest
 
@@ -248,6 +271,7 @@ Give the place back; a second time does nothing. Returns whether this was the fi
             self.released = True
             self.slot.held -= 1
             self.total.held -= 1
+            self.total.serving -= self.slot.serves
         return True
 
     def __enter__(self):

@@ -37,11 +37,11 @@ class BoundedRouter(Loads):
     """A router that counts what each node holds, and passes nodes that are full.
 
     The capacity of a node that is up is ceil(factor * (held + 1) * weight / sum of the weights of
-    the nodes that are up), where held is what all nodes hold now. A key goes to the first node
+    the nodes that are up), where held is what these nodes hold now. A key goes to the first node
     clockwise from its owner that holds less. There is always one, whatever is held.
 
     What a node holds is kept by its name: while it is down, and when it leaves with tickets not
-    released and comes back. These count as held too.
+    released and comes back. Meanwhile it gives no room to the others.
 
     Args:
         router: Whose members, weights, marks and pins count. It may change under traffic.
