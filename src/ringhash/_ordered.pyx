@@ -29,6 +29,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
 from ringhash._cells cimport prefetch
+from ringhash._core cimport Answering
 from ringhash._ordered_blocks cimport (
     FAN, HEAD, LEVELS, Block, Text, beside, head_of, heads_upto, numbers_upto, settle, upto,
 )
@@ -61,6 +62,7 @@ cdef enum:
 
 cdef object Integer = np.integer
 cdef object EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  in UTC, as a plain difference
+cdef int64_t FIRST_INSTANT = -62135596800000000, LAST_INSTANT = 253402300799999999
 
 include "_ordered_keys.pxi"
 
@@ -268,7 +270,7 @@ cdef inline int order(const uint8_t* a, Py_ssize_t a_size, const uint8_t* b,
 
 # --- the table ----------------------------------------------------------------------------------
 
-cdef class RangeTable:
+cdef class RangeTable(Answering):
     """Rows of keys in order, and the name that each has. Immutable; made by `range_table`.
 
     `numbered` may hold more names than rows use: a name keeps its number from one table to the next.
@@ -518,9 +520,6 @@ Args and errors as for `owner`.
 
     # Rows.
 
-    def __len__(self):
-        return self.cuts + 1
-
     cdef Py_ssize_t leaf_at(self, Py_ssize_t row) noexcept nogil:
         """The leaf of a row that is not the first."""
         cdef Py_ssize_t low = 0, high = self.top.at.size + 1, middle
@@ -576,7 +575,7 @@ Args and errors as for `owner`.
                 row += 1
         return starts
 
-    def _numbers(self):
+    def _numbers_all(self):
         """The number of the name of every row, as uint32."""
         out = np.empty(self.cuts + 1, np.uint32)
         cdef uint32_t[::1] target = out
@@ -601,13 +600,13 @@ Args and errors as for `owner`.
 
     # Changes.
 
-    def _edited(self, list edits not None, tuple names not None, cls=None):
+    def _edited(self, list edits not None, tuple names not None):
         """A new table of other rows: `edits` are (start, number of the name), sorted, -1 to drop a start.
 
         A start of b"" names the first row. `names` begins with `numbered`.
         Cost: the leaves that it touches are copied, and one pointer for each other leaf.
         """
-        cdef RangeTable new = RangeTable.__new__(type(self) if cls is None else cls)
+        cdef RangeTable new = RangeTable.__new__(type(self))
         cdef uint32_t lowest = self.lowest
         cdef list leaves = list(self.leaves), changed = []
         cdef Py_ssize_t i = 0, count = len(edits), leaf, last, end

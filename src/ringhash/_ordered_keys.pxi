@@ -331,7 +331,10 @@ cdef int64_t instant_of(object moment) except? -1:
         raise ValueError(f"a datetime key needs a time zone, and {moment!r} has none; "
                          "write moment.replace(tzinfo=timezone.utc)")
     cdef object since = moment.replace(tzinfo=None) - offset - EPOCH
-    return (since.days * 86400 + since.seconds) * 1000000 + since.microseconds
+    since = (since.days * 86400 + since.seconds) * 1000000 + since.microseconds
+    if not FIRST_INSTANT <= since <= LAST_INSTANT:
+        raise OverflowError(f"a datetime key must lie in the years 1 to 9999 of UTC, and {moment!r} does not")
+    return since
 
 
 cdef object instant_from(object number):
