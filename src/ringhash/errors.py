@@ -12,7 +12,9 @@ __all__ = [
     "LeaseLost",
     "Moved",
     "NoNodeAvailableError",
+    "OwnedRangesError",
     "PinnedNodeError",
+    "PinnedSplitError",
     "RinghashError",
     "StalePlanError",
     "StaleRouterError",
@@ -38,6 +40,14 @@ class EmptyRingError(RinghashError, LookupError):
 
 class NoNodeAvailableError(RinghashError, LookupError):
     """A key was looked up while every node is down, or is to be avoided."""
+
+
+class OwnedRangesError(RinghashError, ValueError):
+    """A node was to be removed from a range map that owns ranges; they must be moved first."""
+
+
+class PinnedSplitError(RinghashError, ValueError):
+    """A split was to be merged away that is pinned until a later day."""
 
 
 class PinnedNodeError(RinghashError, ValueError):

@@ -252,21 +252,20 @@ class OrderedSpace(Space):
         """Return the bytes of a key, which sort as keys do and depend on no cut."""
         return self.shape.encode(key)
 
-    def address_of(self, position: int) -> bytes:
-        """Return the lowest address of a position: the bytes of its cut, b"" for the first."""
-        start = self._table._start(position)
-        if start is None or position < 0:
-            raise ValueError(f"a position is from 0 to {self.size - 1}, not {position}")
-        return start
+    def address_of(self, position: int) -> bytes | None:
+        """Return the lowest address of a position: the bytes of its cut, b"" for the first; None for `size`."""
+        if not 0 <= position <= self.size:
+            raise IndexError(f"a position is from 0 to {self.size - 1}, not {position}")
+        return self._table._start(position)
 
     def bound(self, position: int) -> Any:
         """Return the lowest key of a position; None for the first, and behind the last."""
         start = self._table._start(position)
         return self.shape.decode(start) if start else None
 
-    def keys(self, keys: KeyRange) -> Keys:
+    def keys(self, positions: KeyRange) -> Keys:
         """Return the half-open range of keys that some neighbouring positions hold."""
-        return Keys(self.bound(keys.start), self.bound(keys.end + 1), None)
+        return Keys(self.bound(positions.start), self.bound(positions.end + 1), None)
 
     def same_reading(self, other: Space) -> bool:
         """Return whether the keys of both have one shape."""

@@ -13,7 +13,7 @@ from ringhash._core import own_methods
 from ringhash._ordered import RangeTable, Shape, range_table
 from ringhash.errors import OwnedRangesError, PinnedSplitError, StalePlanError, UnknownNodeError
 from ringhash.immutable import slot_setter
-from ringhash.membership import Adds, changes_between, changes_for, find_name
+from ringhash.membership import changed, changes_between, find_name
 from ringhash.node import Node
 from ringhash.ordered import (
     OrderedSpace,
@@ -42,7 +42,7 @@ from ringhash.placements.range_rows import (
     start_of,
 )
 from ringhash.placements.presplit import even_rows
-from ringhash.plan import Changes, Plan
+from ringhash.plan import Changes, NodeChange, Plan
 from ringhash.ranges import KeyRange, Ranges
 from ringhash.records import document, field, read_document
 from ringhash.spans import Spans
@@ -148,8 +148,8 @@ class RangeMap(RangeTable, Placement):
         """Check everything and pack the rows. O(rows)."""
         listed = pairs_of(rows)
         members = members_of(listed, nodes)
-        shape = shape_from(keys) if keys is not None else _shape_of([start for start, _ in listed])
-        _check_unit(unit, shape)
+        shape = shape_from(keys) if keys is not None else shape_of([start for start, _ in listed])
+        check_unit(unit, shape)
         starts = []
         for i, (start, _) in enumerate(listed):
             if (start is None) != (i == 0):
@@ -479,30 +479,17 @@ class RangeMap(RangeTable, Placement):
                 total += entry_token(start, after) - entry_token(start, before)
         return table._set(nodes, self.unit, pins, total, self)
 
-    def changed(
-        self, add: Adds = (), remove: Iterable[str] = (), reweight: Mapping[str, float] | None = None
+    def _with_changes(
+        self, changes: tuple[NodeChange, ...], edits: Mapping[bytes, Entry | None] | None = None
     ) -> Self:
-        """Return a map of other nodes: new ones own nothing yet, and only such ones can be removed.
-
-        Raises:
-            OwnedRangesError: A node to remove owns ranges; move them first.
-            DuplicateNodeError, UnknownNodeError, TypeError, ValueError: As for `Ring`.
-
-        >>> RangeMap([(None, "db-1")], keys=str).changed(add=["db-2"]).names
-        ('db-1', 'db-2')
-        """
-        return self._with_nodes(changes_for(self.names, self.nodes, add, remove, reweight))
-
-    def _with_nodes(self, changes: Iterable[Any], edits: Mapping[bytes, Entry | None] | None = None) -> Self:
         members = {node.name: node for node in self.nodes}
         gone = set()
-        for before, after in changes:
-            if before is not None:
-                del members[before.name]
-                gone.add(before.name)
+        for _, (before, after) in changed(self.names, self.nodes, changes):
             if after is not None:
                 members[after.name] = after
-                gone.discard(after.name)
+            elif before is not None:
+                del members[before.name]
+                gone.add(before.name)
         after_all = self._edited_by(edits or {}, tuple(members[name] for name in sorted(members)))
         if gone:
             counted = np.bincount(after_all._numbers_all(), minlength=len(after_all.numbered))
@@ -533,7 +520,7 @@ class RangeMap(RangeTable, Placement):
 
     def _rows_to(self, after: RangeMap) -> tuple[tuple[Any, Any, Any], ...]:
         return tuple(
-            (plain_key(self.shape, start), _plain_entry(before), _plain_entry(there))
+            (plain_key(self.shape, start), plain_entry(before), plain_entry(there))
             for start, before, there in self._edits_from(after)
         )
 
@@ -544,15 +531,18 @@ class RangeMap(RangeTable, Placement):
         one was made of the other; O(ranges) else.
 
         Raises:
-            ValueError: The other is no range map, or of other keys.
+            TypeError: The other is no range map.
+            ValueError: Its keys are of another shape or unit.
 
         >>> before = RangeMap([(None, "db-1"), ("f", "db-2")])
         >>> plan = before.diff(before.move("f", "db-1"))
         >>> [(move.source, move.target) for move in plan.moves]
         [('db-2', 'db-1')]
         """
-        if not isinstance(after, RangeMap) or after.shape != self.shape or after.unit != self.unit:
-            raise ValueError(f"a plan leads from {self!r} to a range map of the same keys, not to {after!r}")
+        self._check_reading(after)
+        assert isinstance(after, RangeMap)  # noqa: S101  of the same kind
+        if after.unit != self.unit:
+            raise ValueError(f"the two maps have the units {self.unit} and {after.unit}, and a plan changes none")
         regions: list[list[Any]] = []
         for start, _, _ in self._edits_from(after):
             here, there = self._row(start), after._row(start)
@@ -572,7 +562,6 @@ class RangeMap(RangeTable, Placement):
         return Plan(
             before=self.digest,
             after=after.digest,
-            epoch=None,
             space=OrderedSpace.of_bytes(cuts, self.shape),
             changes=Changes(changes_between(self.nodes, after.nodes), self._rows_to(after)),
             ranges=(
@@ -604,19 +593,12 @@ class RangeMap(RangeTable, Placement):
             if not start and after is None:
                 raise ValueError(f"{where}: takes the first range away")
             edits[start] = after
-        names = set(self.names)
-        for before_node, after_node in plan.changes.nodes:
-            if before_node is not None and before_node not in self.nodes:
-                raise StalePlanError(f"the plan expects {before_node!r}, which is not there")
-            names -= {before_node.name} if before_node is not None else set()
-            if after_node is not None and after_node.name in names:
-                raise StalePlanError(f"the plan adds {after_node.name!r}, which is there already")
-            names |= {after_node.name} if after_node is not None else set()
+        names = {*self.names, *(after.name for _, after in plan.changes.nodes if after is not None)}
         for start, entry in edits.items():
             if entry is not None and entry[0] not in names:
                 raise ValueError(f"the plan gives {plain_key(self.shape, start)!r} to {entry[0]!r}, which is no node")
         try:
-            return self._with_nodes(plan.changes.nodes, edits)
+            return self._with_changes(plan.changes.nodes, edits)
         except OwnedRangesError as error:
             raise ValueError(f"the plan cannot be carried out: {error}") from None
 
@@ -710,28 +692,26 @@ class RangeMap(RangeTable, Placement):
         )
 
     @classmethod
-    def from_dict(cls, data: object) -> Self:
+    def from_dict(cls, data: object, where: str = "range_map") -> Self:
         """Return the map that `to_dict` described.
 
         Raises:
             ValueError: A field is missing, unknown or wrong; the message names it.
         """
-        record = read_document(
-            data, "range_map", "range_map", frozenset({"keys", "nodes", "rows"}), frozenset({"unit"})
-        )
-        shape = read_shape(record["keys"], "range_map.keys")
+        where = where or "range_map"
+        record = read_document(data, where, "range_map", frozenset({"keys", "nodes", "rows"}), frozenset({"unit"}))
+        shape = read_shape(record["keys"], f"{where}.keys")
         nodes = [
-            Node.from_dict(node, f"range_map.nodes[{i}]")
-            for i, node in enumerate(field(record, "range_map", "nodes", list))
+            Node.from_dict(node, f"{where}.nodes[{i}]") for i, node in enumerate(field(record, where, "nodes", list))
         ]
-        rows, pins = read_rows(shape, field(record, "range_map", "rows", list), "range_map.rows")
+        rows, pins = read_rows(shape, field(record, where, "rows", list), f"{where}.rows")
         try:
             unit = record.get("unit")
             check_unit(unit, shape)
             made = cls(rows, nodes, shape, unit=unit)
             return made._edited_by({start: (made._entry(start)[0], until) for start, until in pins.items()})
         except (TypeError, ValueError, LookupError) as error:
-            raise ValueError(f"range_map: {error}") from None
+            raise ValueError(f"{where}: {error}") from None
 
     @classmethod
     def presplit(
