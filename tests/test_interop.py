@@ -28,14 +28,13 @@ from ringhash.interop import (
     Placement,
     RedisSlots,
     TextKeys,
-    UHashRing,
+    UHashPlacement,
     UnplacedKeyError,
 )
 from ringhash.interop.hashes import hash_named, hash_names
 from ringhash.interop.report import compare, moving_keys
 
 pytest.importorskip("xxhash")
-pytest.importorskip("mmh3")
 
 WEIGHTS = {"10.0.0.1:80": 1, "10.0.0.2:80": 2, "10.0.0.3:80": 3, "10.0.0.4:80": 1, "10.0.0.5:80": 5}
 KEYS = [f"user:{i}" for i in range(2000)]
@@ -45,8 +44,8 @@ MAKERS: dict[str, Any] = {
     "haproxy ids": lambda servers: HAProxyRing(servers, ids={n: 7 + i for i, n in enumerate(WEIGHTS) if n in servers}),
     "envoy": EnvoyRing,
     "maglev": lambda servers: EnvoyMaglev(servers, 5003),
-    "uhashring": UHashRing,
-    "uhashring ketama": lambda servers: UHashRing(servers, "ketama"),
+    "uhashring": UHashPlacement,
+    "uhashring ketama": lambda servers: UHashPlacement(servers, "ketama"),
     **{
         flavour: lambda servers, flavour=flavour: KetamaRing(servers, flavour)
         for flavour in ("libketama", "libmemcached", "libmemcached-weighted", "spymemcached", "twemproxy")
@@ -267,7 +266,7 @@ def test_what_moves_needlessly_in_each_program() -> None:
     seen = {}
     for name, make in {
         "nginx": NginxRing,
-        "uhashring": UHashRing,
+        "uhashring": UHashPlacement,
         "haproxy ids": lambda s: HAProxyRing(s, ids={n: ids[n] for n in s}),
         "haproxy": HAProxyRing,
         "ketama": lambda s: KetamaRing(s, "twemproxy"),
@@ -307,16 +306,17 @@ def test_placements_that_hash_keys_differently_have_no_plan() -> None:
     with pytest.raises(TypeError, match="not from Ring"):
         NginxRing(WEIGHTS).diff(Ring(["a"]))  # type: ignore[arg-type]
     # uhashring's ketama and libketama share the hash of keys: a plan from one to the other is exact.
-    plan = UHashRing(WEIGHTS, "ketama").diff(KetamaRing(WEIGHTS, "libketama"))
+    plan = UHashPlacement(WEIGHTS, "ketama").diff(KetamaRing(WEIGHTS, "libketama"))
     assert plan.fraction < 0.01
 
 
 def test_leaving_uhashring() -> None:
     nodes = ["a", "b", "c"]
-    moves = moving_keys(UHashRing(nodes), Ring(nodes), KEYS)
+    moves = moving_keys(UHashPlacement(nodes), Ring(nodes), KEYS)
     assert moves.total == len(KEYS)
     assert moves.moved == sum(
-        a != b for a, b in zip(UHashRing(nodes).owner_many(KEYS), Ring(nodes).owner_many(KEYS), strict=True)
+        a != b
+        for a, b in zip(UHashPlacement(nodes).owner_many(KEYS), Ring(nodes).owner_many(KEYS), strict=True)
     )
 
 
@@ -418,8 +418,8 @@ def test_advice(before: Placement, after: Placement, says: str) -> None:
         (lambda: CassandraRing({"a": [2**63]}), "from -9223372036854775808 to 9223372036854775807"),
         (lambda: CassandraRing({"a": [1], "b": [1]}), "given twice"),
         (lambda: CassandraRing({"a": []}), "has no token"),
-        (lambda: UHashRing(["a"], "md5"), "no mode"),
-        (lambda: UHashRing(["a"], vnodes=0), "from 1 to"),
+        (lambda: UHashPlacement(["a"], "md5"), "no mode"),
+        (lambda: UHashPlacement(["a"], vnodes=0), "from 1 to"),
         (lambda: TextKeys("md4"), "no hash 'md4'"),
     ],
 )
@@ -449,13 +449,15 @@ def test_every_hash_takes_any_bytes() -> None:
             assert 0 <= function(bytes(range(200, 200 + size))) < 2**64
 
 
-def test_crc32_and_xxh64_are_those_of_the_libraries() -> None:
+def test_hashes_are_those_of_the_libraries() -> None:
     xxhash = pytest.importorskip("xxhash")
-    crc32, xxh64 = hash_named("crc32"), hash_named("xxh64")
+    mmh3 = pytest.importorskip("mmh3")
+    crc32, xxh64, murmur3 = hash_named("crc32"), hash_named("xxh64"), hash_named("murmur3")
     for size in range(300):
         data = random.randbytes(size)
         assert crc32(data) == zlib.crc32(data)
         assert xxh64(data) == xxhash.xxh64_intdigest(data)
+        assert murmur3(data) == mmh3.hash(data, 0xDEADBEEF * size & 0xFFFFFFFF, False)
         assert hash_named("md5")(data) == int.from_bytes(
             hashlib.md5(data, usedforsecurity=False).digest()[:4], "little"
         )
@@ -465,9 +467,9 @@ def test_crc32_and_xxh64_are_those_of_the_libraries() -> None:
     "make",
     [
         lambda: NginxRing({"a": 10**9, "b": 1}),
-        lambda: UHashRing({"a": 10**9, "b": 1}),
-        lambda: UHashRing(["a", "b"], vnodes=2**27),
-        lambda: UHashRing(["a", "b"], "ketama", vnodes=2**25),
+        lambda: UHashPlacement({"a": 10**9, "b": 1}),
+        lambda: UHashPlacement(["a", "b"], vnodes=2**27),
+        lambda: UHashPlacement(["a", "b"], "ketama", vnodes=2**25),
         lambda: KafkaPartitioner(2**27 + 1),
         lambda: EnvoyMaglev(["a"], 2**31 - 1),
         lambda: EnvoyRing(["a"], 2**28, 2**28),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ringhash.interop import EnvoyMaglev, EnvoyRing, HAProxyRing, KetamaRing, NginxRing, UHashRing
+from ringhash.interop import EnvoyMaglev, EnvoyRing, HAProxyRing, KetamaRing, NginxRing, UHashPlacement
 from ringhash.interop.config import PROGRAMS, ConfigError, read_config
 
 pytest.importorskip("crossplane")
@@ -163,7 +163,7 @@ def test_a_list_of_servers(write) -> None:  # type: ignore[no-untyped-def]
     for like in PROGRAMS:
         assert read_config(path, like).servers == servers
     assert read_config(path, "libketama") == KetamaRing(servers, "libketama")
-    assert read_config(path, "uhashring-ketama") == UHashRing(servers, "ketama")
+    assert read_config(path, "uhashring-ketama") == UHashPlacement(servers, "ketama")
 
 
 # --- what is refused ---

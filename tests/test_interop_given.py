@@ -22,7 +22,7 @@ from ringhash.interop import (
     Placement,
     RedisSlots,
     TextKeys,
-    UHashRing,
+    UHashPlacement,
 )
 from ringhash.interop.given import digits, whole_number
 from ringhash.interop.hashes import hash_named, hash_names, hash_size
@@ -30,7 +30,6 @@ from ringhash.interop.report import compare, moving_keys
 from ringhash.interop.stretches import cut
 
 pytest.importorskip("xxhash")
-pytest.importorskip("mmh3")
 
 FOUR = [f"server{i}" for i in range(1, 5)]
 KEYS = [f"user:{i}" for i in range(20_000)]
@@ -180,7 +179,7 @@ def test_names_that_differ_for_the_program_are_two_servers() -> None:
         lambda: RedisSlots({"a": b"123"}),
         lambda: RedisSlots("ab"),
         lambda: RedisSlots({"a": [1]}).with_servers("bc"),
-        lambda: UHashRing("ab"),
+        lambda: UHashPlacement("ab"),
         lambda: moving_keys(NginxRing(["a"]), NginxRing(["b"]), "user"),
         lambda: moving_keys(NginxRing(["a"]), NginxRing(["b"]), b"user"),
         lambda: compare(NginxRing(["a"]), NginxRing(["b"]), "user"),
@@ -218,7 +217,7 @@ def test_a_number_is_a_whole_number(make: Callable[[Any], object], wrong: object
 
 @pytest.mark.parametrize("wrong", [True, 2.5, np.bool_(True)])
 def test_a_count_is_a_whole_number(wrong: Any) -> None:
-    for make in (KafkaPartitioner, lambda n: UHashRing(["a"], vnodes=n)):
+    for make in (KafkaPartitioner, lambda n: UHashPlacement(["a"], vnodes=n)):
         with pytest.raises(TypeError, match="must be"):
             make(wrong)
     with pytest.raises(TypeError, match="avalanche must be True or False, not"):

@@ -29,7 +29,6 @@ from ringhash.interop import (
 from ringhash.interop.hashes import hash_named
 
 pytest.importorskip("xxhash")
-pytest.importorskip("mmh3")
 
 FOLDER = Path(__file__).parent / "vectors" / "interop"
 

@@ -8,6 +8,7 @@ from ringhash.interop.ketama import KetamaRing
 from ringhash.interop.nginx import NginxRing
 from ringhash.interop.placement import Placement, TextKeys, UnplacedKeyError
 from ringhash.interop.redis import RedisSlots
+from ringhash.interop.uhash_placement import UHashPlacement
 from ringhash.interop.uhashring import UHashRing
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Placement",
     "RedisSlots",
     "TextKeys",
+    "UHashPlacement",
     "UHashRing",
     "UnplacedKeyError",
 ]

@@ -18,13 +18,13 @@ from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_CheckExact
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memchr
+from libc.string cimport memchr, memcpy
 
 from ringhash.interop._hashes cimport (
     cassandra_murmur3, crc32, crc32_15, crc32_word, envoy_murmur2, fill_crc_table, fnv1_32,
     fnv1_64, fnv1a_32, fnv1a_64, haproxy_crc32_full, haproxy_djb2, haproxy_djb2_full,
     haproxy_full, haproxy_sdbm, haproxy_sdbm_full, haproxy_wt6, haproxy_wt6_full,
-    hash_function, hsieh, jenkins, kafka_fnv1a, kafka_murmur2, murmur, one_at_a_time, twemproxy_crc16,
+    hash_function, hsieh, jenkins, kafka_fnv1a, kafka_murmur2, murmur, murmur3, murmur3_32, one_at_a_time, twemproxy_crc16,
     xxh64,
 )
 
@@ -79,7 +79,7 @@ COMPILED = {one.name: one for one in (
     named("djb2", haproxy_djb2), named("djb2-avalanche", haproxy_djb2_full),
     named("wt6", haproxy_wt6), named("wt6-avalanche", haproxy_wt6_full),
     named("one_at_a_time", one_at_a_time), named("fnv1_64", fnv1_64), named("fnv1a_64", fnv1a_64),
-    named("fnv1_32", fnv1_32), named("fnv1a_32", fnv1a_32), named("murmur", murmur),
+    named("fnv1_32", fnv1_32), named("fnv1a_32", fnv1a_32), named("murmur", murmur), named("murmur3", murmur3),
     named("jenkins", jenkins), named("hsieh", hsieh), named("twemproxy-crc16", twemproxy_crc16),
     named("kafka-murmur2", kafka_murmur2), named("kafka-fnv1a", kafka_fnv1a),
     named("crc32", crc32), named("crc32-avalanche", haproxy_crc32_full), named("crc32-15", crc32_15),
@@ -104,6 +104,30 @@ def crc32_chain(uint32_t base, Py_ssize_t count):
         value = ~crc32_word(~base, value)
         target[k] = value
     return out
+
+
+def highest(tuple prefixes not None, bytes key not None):
+    """The index of the prefix for which the MurmurHash3 of prefix + key is the greatest; the first of
+    equal ones. Rendezvous hashing, as pymemcache has it."""
+    cdef Py_ssize_t k, size, winner = -1, longest = 0, length = PyBytes_GET_SIZE(key)
+    cdef uint32_t score, best = 0
+    cdef bytes prefix
+    cdef uint8_t* text
+    for prefix in prefixes:
+        longest = max(longest, PyBytes_GET_SIZE(prefix))
+    text = <uint8_t*>PyMem_RawMalloc(longest + length + 1)
+    if text is NULL:
+        raise MemoryError(f"no {longest + length} bytes for a key")
+    for k in range(len(prefixes)):
+        prefix = prefixes[k]
+        size = PyBytes_GET_SIZE(prefix)
+        memcpy(text, PyBytes_AS_STRING(prefix), size)
+        memcpy(text + size, PyBytes_AS_STRING(key), length)
+        score = murmur3_32(text, size + length, 0)
+        if winner < 0 or score > best:
+            winner, best = k, score
+    PyMem_RawFree(text)
+    return winner
 
 
 cdef class Keys:

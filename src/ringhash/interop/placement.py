@@ -113,6 +113,7 @@ class Placement(Table):
 
     program: ClassVar[str] = ""
     _options: ClassVar[Options] = {}  # settings, and what JSON holds
+    _defaults: ClassVar[Mapping[str, object]] = {}  # of those that JSON may leave out
     _programs: ClassVar[dict[str, type[Placement]]] = {}
 
     servers: dict[str, Any]  # as the program has them: name -> weight, slots or tokens
@@ -170,7 +171,7 @@ class Placement(Table):
         """The servers that can own keys, as nodes of the weight they were given."""
         return tuple(Node(name, weight) for name, weight in self._weights().items() if weight > 0)
 
-    def _weights(self) -> dict[str, int]:
+    def _weights(self) -> Mapping[str, float]:
         """What each server weighs for the program; 0 for one that cannot own a key."""
         return {name: value if isinstance(value, int) else 1 for name, value in self.servers.items()}
 
@@ -348,7 +349,12 @@ class Placement(Table):
     def to_dict(self) -> dict[str, object]:
         """Return the placement as a dictionary that JSON can hold."""
         servers = [[name, value] for name, value in self.servers.items()]
-        return {"program": self.program, "servers": servers, **self._settings}
+        settings = {
+            name: value
+            for name, value in self._settings.items()
+            if name not in self._defaults or value != self._defaults[name]
+        }
+        return {"program": self.program, "servers": servers, **settings}
 
     @staticmethod
     def from_dict(data: object) -> Placement:
@@ -369,9 +375,12 @@ class Placement(Table):
                 f"placement.program: must be one of {', '.join(sorted(Placement._programs))}, "
                 f"not {data.get('program')!r}"
             )
-        record = check_fields(data, "placement", frozenset({"program", "servers", *cls._options}))
+        needed = frozenset({"program", "servers", *cls._options}) - frozenset(cls._defaults)
+        record = check_fields(data, "placement", needed, frozenset(cls._defaults))
         settings: dict[str, Any] = {
-            name: field(record, "placement", name, *kinds) for name, kinds in cls._options.items()
+            name: field(record, "placement", name, *kinds)
+            for name, kinds in cls._options.items()
+            if name in record
         }
         servers = {}
         for i, pair in enumerate(field(record, "placement", "servers", list)):

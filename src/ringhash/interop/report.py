@@ -16,7 +16,7 @@ from ringhash.interop.ketama import KetamaRing
 from ringhash.interop.nginx import NginxRing
 from ringhash.interop.placement import Placement
 from ringhash.interop.texts import texts
-from ringhash.interop.uhashring import UHashRing
+from ringhash.interop.uhash_placement import UHashPlacement
 from ringhash.placements.ring import Ring
 from ringhash.plan import Plan
 
@@ -139,9 +139,9 @@ def moving_keys(before: Placement | Ring, after: Placement | Ring, keys: Any) ->
     So it tells also what leaving a program for a `Ring` moves.
 
     >>> from ringhash import Ring
-    >>> from ringhash.interop import UHashRing
+    >>> from ringhash.interop import UHashPlacement
     >>> nodes = ["a", "b", "c"]
-    >>> moves = moving_keys(UHashRing(nodes), Ring(nodes), [f"user:{i}" for i in range(1000)])
+    >>> moves = moving_keys(UHashPlacement(nodes), Ring(nodes), [f"user:{i}" for i in range(1000)])
     >>> moves.total, 500 < moves.moved < 800
     (1000, True)
     """
@@ -292,5 +292,5 @@ def _replaced(after: Placement, gone: list[str], came: list[str]) -> Iterable[st
         yield f"{swap}: with a name (host:port:weight name), one of the same name takes over its keys"
     elif isinstance(after, HAProxyRing):
         yield f"{swap}: a server that is given the id of another takes over its keys"
-    elif isinstance(after, NginxRing | KetamaRing | UHashRing):
+    elif isinstance(after, NginxRing | KetamaRing | UHashPlacement):
         yield f"{swap}: where servers have host names, one that takes over the name takes over its keys"

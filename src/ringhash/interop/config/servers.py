@@ -12,7 +12,7 @@ from ringhash.interop.haproxy import HAProxyRing
 from ringhash.interop.ketama import Flavour, KetamaRing
 from ringhash.interop.nginx import NginxRing
 from ringhash.interop.placement import Placement
-from ringhash.interop.uhashring import UHashRing
+from ringhash.interop.uhash_placement import UHashPlacement
 
 __all__ = ["LISTED", "read_list"]
 
@@ -26,8 +26,8 @@ LISTED: dict[str, Callable[[Any], Placement]] = {
     "haproxy": HAProxyRing,
     "envoy": EnvoyRing,
     "envoy-maglev": EnvoyMaglev,
-    "uhashring": UHashRing,
-    "uhashring-ketama": lambda servers: UHashRing(servers, "ketama"),
+    "uhashring": UHashPlacement,
+    "uhashring-ketama": lambda servers: UHashPlacement(servers, "ketama"),
     "twemproxy": _ketama("twemproxy"),
     "libketama": _ketama("libketama"),
     "libmemcached": _ketama("libmemcached"),
