@@ -124,7 +124,7 @@ def test_a_plan_is_what_comparing_the_owners_everywhere_finds(before: Ring, some
     router = Router(before)
     router.apply(plan)
     router.apply(Plan.from_dict(plan.inverse().to_dict()))
-    assert router.ring == before
+    assert router.placement == before
 
 
 @given(rings.filter(bool))

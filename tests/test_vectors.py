@@ -297,8 +297,8 @@ def test_moves_of_a_router(row: dict[str, Any]) -> None:
     )
     assert moves_of(plan) == row["moves"]
     router.apply(plan)
-    assert router.ring == ring_of(row["after"])
-    assert router.ring.digest == plan.after == ring_of(row["after"]).digest
+    assert router.placement == ring_of(row["after"])
+    assert router.placement.digest == plan.after == ring_of(row["after"]).digest
 
 
 # -- digests -----------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
+import numpy as np
+
 from ringhash.immutable import Immutable, slot_setter
 from ringhash.records import check_fields, field
 
@@ -23,6 +25,8 @@ __all__ = [
     "weight_from",
 ]
 
+# What nobody has as the client of a node: where it stands for a weight, it is a mistake.
+_PLAIN = (str, bytes, numbers.Number, np.generic, list, tuple, dict, set)
 _NEEDED = frozenset({"name"})
 _OPTIONAL = frozenset({"weight", "zone"})
 
@@ -126,7 +130,7 @@ _set_data = slot_setter(Node, "data")
 
 
 def token(node: Node) -> int:
-    """Return the 128 bits that stand for a node in digests: its name, weight and zone, as docs/spec.md says."""
+    """Return the 128 bits that stand for a node in digests, as docs/spec.md says."""
     from hashlib import blake2b  # noqa: PLC0415  (it loads OpenSSL, and not every placement has a digest)
 
     name = node.name.encode()
@@ -218,7 +222,7 @@ def nodes_from(nodes: Iterable[str | Node] | Mapping[str, Any], what: str = "nod
         pairs = list(nodes.items())
         if pairs and not any(_like_weight(value) for _, value in pairs):
             return [Node(name, data=value) for name, value in pairs]
-        return [Node(name, weight) for name, weight in pairs]
+        return [_weighted(name, weight) for name, weight in pairs]
     if not isinstance(nodes, Iterable):
         raise TypeError(
             f"{what} must be an iterable of names or Nodes, or a mapping of names to weights, "
@@ -229,4 +233,13 @@ def nodes_from(nodes: Iterable[str | Node] | Mapping[str, Any], what: str = "nod
 
 def _like_weight(value: object) -> bool:
     """Whether a value of a mapping of nodes is meant as a weight, right or wrong."""
-    return value is None or isinstance(value, (str, bytes, numbers.Number))
+    return value is None or isinstance(value, _PLAIN)
+
+
+def _weighted(name: str, weight: object) -> Node:
+    try:
+        return Node(name, weight_from(weight))
+    except TypeError as error:
+        if not isinstance(name, str):
+            raise
+        raise TypeError(f"{error}; for a node with an object write Node({name!r}, data=...)") from None

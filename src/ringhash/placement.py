@@ -203,10 +203,8 @@ class Placement(Immutable):
 
     def _check_reading(self, other: object) -> None:
         if not isinstance(other, Placement) or other.kind != self.kind:
-            what = other.kind if isinstance(other, Placement) else plain_type(other)
-            raise TypeError(
-                f"a placement of kind {self.kind!r} has a plan to one of its own kind, not to a {what}"
-            )
+            what = f"to one of kind {other.kind!r}" if isinstance(other, Placement) else plain_type(other)
+            raise TypeError(f"a placement of kind {self.kind!r} has plans to others of that kind, not {what}")
         if not self.space.same_reading(other.space):
             raise ValueError(
                 "both placements must read keys alike, or every key has two positions; here are "
@@ -387,7 +385,8 @@ def verified(before: Placement, plan: Plan) -> Placement:
         raise TypeError(f"a Plan is needed here, not {plain_type(plan)}")
     if plan.before != before.digest:
         raise StalePlanError(
-            f"the plan was made for the placement {plan.before[:8]}, and this is {before.digest[:8]}; make a new plan"
+            f"the plan was made for the placement {plan.before[:8]}, and this is {before.digest[:8]}; "
+            "make a new plan"
         )
     try:
         after = before.replayed(plan)

@@ -448,7 +448,8 @@ def _read_moves(
         here = f"{where}[{i}]"
         if type(move) is not list or len(move) != 4:
             raise ValueError(f"{here}: must be a list [start, end, source, target]")
-        start, end = (read_number(value, here, 0, size - 1) for value in move[:2])
+        start = read_number(move[0], f"{here}.start", 0, size - 1)
+        end = read_number(move[1], f"{here}.end", 0, size - 1)
         source, target = move[2:]
         if start > end:
             raise ValueError(f"{here}: ends at {end}, before it starts at {start}")

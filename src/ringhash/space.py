@@ -166,7 +166,7 @@ class HashSpace(_core.HashSpace, Space):
         return type(self), (self.seed, bool(self.hash_tags))
 
     def __repr__(self) -> str:
-        return f"HashSpace({self.seed}, {bool(self.hash_tags)})"
+        return f"HashSpace(seed={self.seed}, hash_tags={bool(self.hash_tags)})"
 
 
 class ModuloSpace(Space):
@@ -246,7 +246,7 @@ class ModuloSpace(Space):
         return hash(("modulo", self.count, self._hashes))
 
     def __repr__(self) -> str:
-        return f"ModuloSpace({self.count}, {self.seed}, {self.hash_tags})"
+        return f"ModuloSpace({self.count}, seed={self.seed}, hash_tags={self.hash_tags})"
 
 
 _set_count = slot_setter(ModuloSpace, "count")

@@ -172,7 +172,7 @@ class Assignment(ShardTable, Placement):
         return type(self)(self.shards, nodes, owners)
 
     def middle(self, after: Placement, done: Ranges) -> Self:
-        """Return the assignment in the middle of a handover: the shards of `done` have gone over. O(shards)."""
+        """Return the assignment when the shards of `done` have gone over. O(shards)."""
         self._check_reading(after)
         after = cast("Assignment", after)
         owners = list(self.owners)
