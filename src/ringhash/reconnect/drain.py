@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Protocol
 
@@ -36,7 +36,6 @@ async def drain(
     *,
     code: int = SERVICE_RESTART,
     rng: random.Random | None = None,
-    sleep: Callable[[float], Awaitable[object]] | None = None,
 ) -> int:
     """Close connections in waves, each with a hint when to come back, and return how many there were.
 
@@ -48,7 +47,6 @@ async def drain(
             that drain at once do not do it in step.
         code: The WebSocket close code; 1012 is "service restart": come again.
         rng: Where the chance comes from.
-        sleep: What waits between waves; `asyncio.sleep` by default.
 
     The reason of each close is `retry-after=` and a random number of seconds up to `every`, which
     `retry_after` reads. A connection whose close raises is gone already, and counts.
@@ -81,7 +79,7 @@ async def drain(
         closed += len(wave)
         wave = list(islice(rest, batch))
         if wave:
-            await (sleep or asyncio.sleep)(every * (1 + chance.uniform(0, jitter)))
+            await asyncio.sleep(every * (1 + chance.uniform(0, jitter)))
     return closed
 
 
