@@ -432,9 +432,9 @@ def test_changes(given_: dict[str, Any], error: type[Exception], message: str) -
     for call in (router.plan, router.update):
         with raises(error, message):
             call(**given_)
-    assert router.ring is RING
+    assert router.placement is RING
     assert pickle.dumps(router) == before
-    check_ring(router.ring)
+    check_ring(router.placement)
 
 
 @pytest.mark.parametrize("plan", [None, "plan", {}, RING, 5], ids=repr)
@@ -689,7 +689,8 @@ class Lying:
         lambda: T((), ()).owner("key"), lambda: T((), ())["key"], lambda: T((), ()).walk("key"),
         lambda: T(("a",), [0]).owner("key"), lambda: T(("a",), [Lying()]),
         lambda: _core.KeySpace("0"), lambda: _core.KeySpace(2**64),  # type: ignore[arg-type]
-        lambda: _core.Live()._swap(None), lambda: _core.Live()._swap("table"), lambda: _core.Live().owner("key"),  # type: ignore[arg-type]
+        lambda: _core.LiveLookup()._publish(None, None), lambda: _core.LiveLookup()._publish("table", "table"),  # type: ignore[arg-type]
+        lambda: _core.LiveLookup().owner("key"),
         lambda: _core.Live()["key"], lambda: _core.Live().walk("key"), lambda: _core.Live().owners("key", 1),
         lambda: next(_core.Walk()), lambda: ASK._indexes(b"abc"), lambda: ASK._indexes(None),
         lambda: ASK._indexes(5), lambda: ASK._indexes(memoryview(b"abc")),

@@ -14,10 +14,11 @@ import pytest
 from handover_world import mutant
 
 import ringhash.guard as guard_module
-import ringhash.reconnect as drain_module
-from ringhash import Guard, GuardError, Ring, Router, backoff, displaced, drain
-from ringhash.reconnect import retry_after
-from ringhash.storm import as_svg, as_table, simulate
+import ringhash.reconnect.drain as drain_module
+from ringhash import Ring, Router
+from ringhash.errors import GuardError
+from ringhash.handover import Guard
+from ringhash.reconnect import as_svg, as_table, backoff, displaced, drain, retry_after, simulate
 
 # --- the guard ---
 

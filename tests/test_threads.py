@@ -17,6 +17,7 @@ import pytest
 from chosen import NAMES, TIE, check_ring, key_at
 
 from ringhash import Node, Ring, Router, StalePlanError
+from ringhash.routing import RouterSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,7 +114,7 @@ def test_a_change_in_two_steps_would_be_noticed() -> None:
     wrong = Ring(["half", "of", "it"], vnodes=2)
 
     def change(router: Router, rings: list[Ring], step: int) -> None:
-        router._swap(wrong if step % 2 else rings[0])
+        router._publish(RouterSnapshot(wrong if step % 2 else rings[0]), router.snapshot)
         time.sleep(0.001)
 
     counts, answers = hammer(change, 60)
@@ -135,7 +136,7 @@ def test_writers_come_one_after_another() -> None:
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(work, range(4))) == router.epoch == 800
     assert list(router) == sorted(f"{worker}-{i}-more" for worker in range(4) for i in range(100))
-    check_ring(router.ring)
+    check_ring(router.placement)
 
 
 def test_of_many_plans_for_one_epoch_one_is_applied() -> None:
@@ -220,7 +221,7 @@ def test_a_spawned_process_gets_an_equal_ring() -> None:
 
 
 def test_copies_are_equal() -> None:
-    for same in (copy.copy(RING), copy.deepcopy(RING), pickle.loads(pickle.dumps(RING)), Router(RING).ring,
-                 copy.deepcopy(Router(RING)).ring):  # fmt: skip
+    for same in (copy.copy(RING), copy.deepcopy(RING), pickle.loads(pickle.dumps(RING)), Router(RING).placement,
+                 copy.deepcopy(Router(RING)).placement):  # fmt: skip
         assert answers_of(same) == answers_of(RING)
         assert same == RING

@@ -22,7 +22,9 @@ import aiohttp
 import prometheus_client
 from aiohttp import web
 
-from ringhash import BoundedRouter, Plan, RinghashError, Router, StalePlanError, metrics
+from ringhash import Plan, RinghashError, Router, StalePlanError
+from ringhash.balance import BoundedRouter, stats
+from ringhash.balance.prometheus import export
 
 HOP_BY_HOP = {
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailers",
@@ -37,7 +39,7 @@ class Balancer:
         self.router = Router(options.backend)
         self.bounded = BoundedRouter(self.router, options.factor)
         self.registry = prometheus_client.CollectorRegistry()
-        metrics.export(self.bounded, self.registry)
+        export(self.bounded, self.registry)
         self.answered = prometheus_client.Counter(
             "balancer_requests", "Requests answered.", ["backend"], registry=self.registry
         )
@@ -125,10 +127,10 @@ class Balancer:
         return web.Response(body=text, headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST})
 
     async def show_ring(self, _request: web.Request) -> web.Response:
-        stats, report = self.bounded.stats(), self.bounded.report()
+        now, report = stats(self.bounded), self.bounded.report()
         return web.json_response({
-            "epoch": stats.epoch, "digest": stats.digest, "peak_to_mean": stats.peak_to_mean,
-            "nodes": [node._asdict() for node in stats.nodes], "loads": report._asdict(),
+            "epoch": now.epoch, "digest": now.digest, "peak_to_mean": now.peak_to_mean,
+            "nodes": [node._asdict() for node in now.nodes], "loads": report._asdict(),
         })  # fmt: skip
 
     async def make_plan(self, request: web.Request) -> web.Response:

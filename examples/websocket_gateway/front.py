@@ -24,7 +24,9 @@ from typing import Any
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from ringhash import Guard, GuardError, Handover, Plan, RinghashError, Router
+from ringhash import Handover, Plan, RinghashError, Router
+from ringhash.errors import GuardError
+from ringhash.handover import Guard
 
 BATCH, EVERY = 20, 0.2  # the set rate: 100 sessions a second
 GRACE = 0.5

@@ -24,7 +24,9 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from ringhash import KeyRange, Moved, Router, StaleRouterError, drain
+from ringhash import KeyRange, Moved, Router
+from ringhash.errors import StaleRouterError
+from ringhash.reconnect import drain
 
 MOVED, GAP = 4301, 4302  # close codes of this application
 TRY_AGAIN = 1013

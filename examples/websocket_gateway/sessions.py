@@ -14,8 +14,7 @@ from gateway import MOVED, link
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from ringhash import backoff
-from ringhash.reconnect import retry_after
+from ringhash.reconnect import backoff, retry_after
 
 
 class FrontDoor:

@@ -12,6 +12,7 @@ __all__ = [
     "LeaseLost",
     "Moved",
     "NoNodeAvailableError",
+    "NoWalkError",
     "PinnedNodeError",
     "RinghashError",
     "StalePlanError",
@@ -38,6 +39,10 @@ class EmptyRingError(RinghashError, LookupError):
 
 class NoNodeAvailableError(RinghashError, LookupError):
     """A key was looked up while every node is down, or is to be avoided."""
+
+
+class NoWalkError(RinghashError, TypeError):
+    """The nodes behind the owner of a key were asked for, and the placement has no order of them."""
 
 
 class PinnedNodeError(RinghashError, ValueError):

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 
 from ringhash.errors import GuardError
 from ringhash.plan import Plan
-from ringhash.router import Router
-from ringhash.shard_router import ShardRouter
+from ringhash.routing import Router
 
 __all__ = ["Guard"]
 
@@ -82,7 +81,7 @@ class Guard:
         with self._lock:
             self._changed = self._clock()
 
-    def reasons(self, router: Router | ShardRouter, plan: Plan) -> dict[str, str]:
+    def reasons(self, router: Router, plan: Plan) -> dict[str, str]:
         """Return the rules that speak against a plan, by name, and why; empty when it may be made.
 
         Cost: O(nodes + moves).
@@ -117,7 +116,7 @@ class Guard:
                     )
         return found
 
-    def check(self, router: Router | ShardRouter, plan: Plan, override: Iterable[str] = ()) -> None:
+    def check(self, router: Router, plan: Plan, override: Iterable[str] = ()) -> None:
         """Return when the plan may be carried out.
 
         Args:
@@ -138,7 +137,7 @@ class Guard:
         if left:
             raise GuardError(left)
 
-    def apply(self, router: Router | ShardRouter, plan: Plan, override: Iterable[str] = ()) -> None:
+    def apply(self, router: Router, plan: Plan, override: Iterable[str] = ()) -> None:
         """Check a plan, apply it at once, and let the cooldown begin; errors as `check` and `Router.apply`.
 
         >>> from ringhash import Router

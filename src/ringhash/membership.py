@@ -6,10 +6,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
 from ringhash.errors import DuplicateNodeError, UnknownNodeError
-from ringhash.node import Node, nodes_from, plain_type, weight_from
+from ringhash.node import Node, names_from, nodes_from, plain_name_of, plain_type, weight_from
 from ringhash.plan import NodeChange
 
-__all__ = ["changed", "changes_between", "changes_for", "find_name"]
+__all__ = ["changed", "changes_between", "changes_for", "find_name", "weights_from"]
 
 Adds = Iterable[str | Node] | Mapping[str, float]
 
@@ -34,6 +34,8 @@ def changes_for(
 ) -> tuple[NodeChange, ...]:
     """Return what the request does to each node, in order of names; a no-op does nothing.
 
+    Everything is a plain list before anything is looked at, so no code of the caller's runs in between.
+
     A name that is both removed and added is replaced, for instance to change its zone.
 
     Raises:
@@ -41,15 +43,14 @@ def changes_for(
         UnknownNodeError: A node to remove or reweight is not there.
         TypeError, ValueError: The request is malformed; nothing was changed.
     """
-    if isinstance(remove, (str, bytes)) or not isinstance(remove, Iterable):
-        raise TypeError(f"remove must be an iterable of names, not {plain_type(remove)}")
+    news, gone, weights = nodes_from(add, "add"), names_from(remove, "remove"), weights_from(reweight)
     changes: dict[str, NodeChange] = {}
-    for name in remove:
+    for name in gone:
         node = nodes[find_name(names, name)]
         if node.name in changes:
             raise ValueError(f"the node {name!r} is removed twice")
         changes[node.name] = NodeChange(node, None)
-    for new in nodes_from(add, "add"):
+    for new in news:
         change = changes.get(new.name)
         if change is None:
             index = bisect_left(names, new.name)
@@ -59,17 +60,27 @@ def changes_for(
                 )
             changes[new.name] = NodeChange(None, new)
         elif change.after is None:
-            changes[new.name] = NodeChange(change.before, new)
+            changes[new.name] = NodeChange(change.before, new.keeping(node_data(change.before)))
         else:
             raise DuplicateNodeError(f"the node {new.name!r} is added twice")
-    if reweight is not None and not isinstance(reweight, Mapping):
-        raise TypeError(f"reweight must be a mapping of names to weights, not {plain_type(reweight)}")
-    for name, weight in (reweight or {}).items():
+    for name, weight in weights.items():
         node = nodes[find_name(names, name)]
         if node.name in changes:
             raise ValueError(f"the node {name!r} is reweighted and also removed or added")
-        changes[node.name] = NodeChange(node, Node(node.name, weight_from(weight), node.zone))
+        changes[node.name] = NodeChange(node, node.weighing(weight))
     return tuple(changes[name] for name in sorted(changes) if _matters(changes[name]))
+
+
+def weights_from(weights: Mapping[str, float] | None, what: str = "reweight") -> dict[str, float]:
+    """Return weights by name that a caller gave, as a plain dictionary; None is none."""
+    if weights is not None and not isinstance(weights, Mapping):
+        raise TypeError(f"{what} must be a mapping of names to weights, not {plain_type(weights)}")
+    return {plain_name_of(name): weight_from(weight) for name, weight in (weights or {}).items()}
+
+
+def node_data(node: Node | None) -> object:
+    """Return the data of a node, None if there is none."""
+    return None if node is None else node.data
 
 
 def changes_between(before: tuple[Node, ...], after: tuple[Node, ...]) -> tuple[NodeChange, ...]:
@@ -94,7 +105,9 @@ def changed(
         index = bisect_left(names, name)
         here = nodes[index] if index < len(names) and names[index] == name else None
         if here != change.before:
-            raise ValueError(f"the change expects {change.before!r}, and the ring has {here!r}")
+            raise ValueError(f"the change expects {change.before!r}, and here is {here!r}")
+        if change.after is not None and here is not None:
+            change = NodeChange(here, change.after.keeping(here.data))  # noqa: PLW2901
         found.append((index, change))
     return tuple(found)
 

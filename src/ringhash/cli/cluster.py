@@ -11,9 +11,9 @@ from typing import Any
 
 from ringhash.cli.errors import InputError, refusals
 from ringhash.node import Node
+from ringhash.placements.ring import Ring
 from ringhash.plan import Plan
-from ringhash.ring import Ring
-from ringhash.router import Router
+from ringhash.routing import Router
 
 __all__ = [
     "Cluster",

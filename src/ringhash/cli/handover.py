@@ -21,9 +21,9 @@ from ringhash.handover import Handover, Status
 from ringhash.handover.journal import Journal
 from ringhash.handover.pieces import Piece
 from ringhash.handover.run import read_status
+from ringhash.placements.ring import Ring
 from ringhash.plan import Plan
-from ringhash.ring import Ring
-from ringhash.router import Router
+from ringhash.routing import Router
 
 __all__ = ["abort", "apply", "resume", "show", "status", "storm"]
 
@@ -234,7 +234,7 @@ def storm(svg_file: str | None, as_json: bool, **options: Any) -> None:
     \b
       ringhash storm --nodes 5 --add 1 --clients 100000 --svg storm.svg
     """
-    from ringhash.storm import as_svg, as_table, simulate  # noqa: PLC0415
+    from ringhash.reconnect.storm import as_svg, as_table, simulate  # noqa: PLC0415
 
     with refusals():
         storms = simulate(**options)

@@ -16,10 +16,11 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Column, Table
 from rich.text import Text
 
+from ringhash.balance.sizing import VnodesRow, recommended_vnodes
 from ringhash.cli.measure import Check, balance_of, fair_shares
+from ringhash.placements.ring import Ring
 from ringhash.plan import Plan
-from ringhash.ring import Balance, Ring
-from ringhash.sizing import VnodesRow, recommended_vnodes
+from ringhash.spans import Balance
 
 __all__ = ["Bar", "Page"]
 

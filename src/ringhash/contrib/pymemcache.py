@@ -19,7 +19,7 @@ from pymemcache.client import hash as _hash  # type: ignore[import-untyped]
 from ringhash.interop._table import highest
 from ringhash.interop.ketama import Flavour, KetamaRing
 from ringhash.node import Node
-from ringhash.ring import Ring
+from ringhash.placements.ring import Ring
 
 __all__ = ["Compatible", "HashClient", "Hasher", "hasher"]
 

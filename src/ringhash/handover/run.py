@@ -26,7 +26,7 @@ from ringhash.handover.machine import (
 )  # fmt: skip
 from ringhash.handover.pieces import By, Piece, cut
 from ringhash.plan import Plan
-from ringhash.router import Router
+from ringhash.routing import Router
 from ringhash.shard_router import ShardRouter
 
 __all__ = ["Callback", "Handover", "PieceStatus", "Status"]

@@ -8,9 +8,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
 
-from ringhash.bounded import BoundedRouter
-from ringhash.router import Router
-from ringhash.stats import NodeStats, RouterStats
+from ringhash.balance.bounded import BoundedRouter
+from ringhash.balance.stats import NodeStats, RouterStats, stats
+from ringhash.routing import Router
 
 __all__ = ["RouterCollector", "export"]
 
@@ -56,52 +56,54 @@ class RouterCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of the moment."""
-        stats = {name: router.stats() for name, router in self.routers.items()}
-        yield from _of_routers(stats)
-        yield from _of_nodes(stats)
+        measures = {name: stats(router) for name, router in self.routers.items()}
+        yield from _of_routers(measures)
+        yield from _of_nodes(measures)
         yield from _of_loads({n: r for n, r in self.routers.items() if isinstance(r, BoundedRouter)})
 
 
-def _of_routers(stats: Mapping[str, RouterStats]) -> Iterator[Metric]:
+def _of_routers(routers: Mapping[str, RouterStats]) -> Iterator[Metric]:
     def gauge(name: str, text: str, measure: Callable[[RouterStats], float | None]) -> Metric:
         family = GaugeMetricFamily(f"ringhash_{name}", text, labels=["router"])
-        for router, measures in stats.items():
+        for router, measures in routers.items():
             value = measure(measures)
             if value is not None:
                 family.add_metric([router], value)
         return family
 
-    yield gauge("nodes", "Members, up or down.", lambda s: len(s.nodes))
-    yield gauge("nodes_down", "Members that are down.", lambda s: sum(node.down for node in s.nodes))
-    yield gauge("points", "Points of the members on the ring.", lambda s: s.points)
+    yield gauge("nodes", "Nodes, up or down.", lambda s: len(s.nodes))
+    yield gauge("nodes_down", "Nodes that are down.", lambda s: sum(node.down for node in s.nodes))
+    yield gauge("points", "Points on the ring.", lambda s: s.points)
     yield gauge("pins", "Pinned keys.", lambda s: sum(node.pins for node in s.nodes))
     yield gauge(
         "peak_to_mean_ratio", "Greatest share of a node that is up; 1 is fair.", lambda s: s.peak_to_mean
     )
     # No counter: a router that is restored or replaced may begin at any epoch.
-    yield gauge("epoch", "Changes of the members so far.", lambda s: s.epoch)
+    yield gauge("epoch", "Changes so far.", lambda s: s.epoch)
     yield gauge(
         "last_change_moved_ratio", "Part of all keys moved by the last change.", lambda s: s.last_fraction
     )
     yield gauge(
         "last_change_duration_seconds",
-        "Time that the last change took until the new ring was ready.",
+        "Time that the last change took until the new placement was ready.",
         lambda s: s.rebuild_seconds,
     )
     ring = InfoMetricFamily(
-        "ringhash_ring", "The digest, equal on all routers that have the same members.", labels=["router"]
+        "ringhash_ring", "The digest of the placement, equal on all routers that agree.", labels=["router"]
     )
-    for router, measures in stats.items():
+    for router, measures in routers.items():
         ring.add_metric([router], {"digest": measures.digest})
     yield ring
 
 
-def _of_nodes(stats: Mapping[str, RouterStats]) -> Iterator[Metric]:
-    def gauge(name: str, text: str, measure: Callable[[NodeStats], float]) -> Metric:
+def _of_nodes(routers: Mapping[str, RouterStats]) -> Iterator[Metric]:
+    def gauge(name: str, text: str, measure: Callable[[NodeStats], float | None]) -> Metric:
         family = GaugeMetricFamily(f"ringhash_node_{name}", text, labels=["router", "node"])
-        for router, measures in stats.items():
+        for router, measures in routers.items():
             for node in measures.nodes:
-                family.add_metric([router, node.name], measure(node))
+                value = measure(node)
+                if value is not None:
+                    family.add_metric([router, node.name], value)
         return family
 
     yield gauge("up", "1 if the node is up, 0 if it is down.", lambda node: not node.down)

@@ -7,10 +7,10 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from ringhash.node import Node, plain_type
-from ringhash.plan import NodeChange, Plan
-from ringhash.records import check_fields, field
-from ringhash.space import ShardSpace
+from ringhash.node import Node
+from ringhash.plan import Changes, NodeChange, Plan
+from ringhash.records import document, read_document, read_word, word
+from ringhash.space import ModuloSpace, read_reading
 
 __all__ = ["MAX_SHARDS", "SHARD_SEED", "Shards"]
 
@@ -18,10 +18,10 @@ MAX_SHARDS = 1 << 32
 # The bytes of "shards", big endian. Not the ring's 0: two levels hashed alike correlate, and a worker
 # whose ring range is fixed would see keys of some shards only.
 SHARD_SEED = int.from_bytes(b"shards")
-_FIELDS = frozenset({"count", "seed", "hash_tags"})
+_NEEDED, _OPTIONAL = frozenset({"count"}), frozenset({"seed", "hash_tags"})
 
 
-class Shards(ShardSpace):
+class Shards(ModuloSpace):
     """A fixed number of shards; which one a key is in never changes.
 
     The shard of a key is `position % count`, where `position` is the upper half of its XXH3-64 hash
@@ -32,7 +32,7 @@ class Shards(ShardSpace):
     whatever the count.
 
     Args:
-        count: From 1 to 2**32. Choose some ten times the workers you will ever have.
+        count: From 1 to 2**32. Choose some ten times the nodes you will ever have.
         seed: As for `Ring`; `SHARD_SEED` by default, which is not the ring's.
         hash_tags: As for `Ring`.
 
@@ -48,11 +48,7 @@ class Shards(ShardSpace):
     __slots__ = ()
 
     def __init__(self, count: int = 64, *, seed: int = SHARD_SEED, hash_tags: bool = False) -> None:
-        _check_integer("count", count, 1, MAX_SHARDS)
-        _check_integer("seed", seed, 0, (1 << 64) - 1)
-        if not isinstance(hash_tags, bool):
-            raise TypeError(f"hash_tags must be True or False, not {plain_type(hash_tags)}")
-        super().__init__(int(count), int(seed), hash_tags)
+        super().__init__(count, seed, hash_tags)
 
     def of(self, key: Any, /) -> int:
         """Return the shard of `key`, from 0 to count - 1; keys and errors as for `Ring.owner`.
@@ -62,7 +58,7 @@ class Shards(ShardSpace):
         >>> Shards(1).of("anything")
         0
         """
-        return self._keys.position(key) % self.count
+        return self._hashes.position(key) % self.count
 
     __getitem__ = of
 
@@ -111,36 +107,18 @@ class Shards(ShardSpace):
         return Plan(
             before=self.digest,
             after=after.digest,
-            epoch=None,
-            space=after.count,
-            key_space=after,
-            changes=tuple(NodeChange(None, Node(name)) for name in sorted(new)),
+            space=ModuloSpace(after.count, after.seed, after.hash_tags),
+            changes=Changes(tuple(NodeChange(None, Node(name)) for name in sorted(new))),
             ranges=(starts, starts.copy()),
             owners=(index, index.copy()),
             names=(old, new),
         )
-
-    # Without these, Python would iterate over shards[0], shards[1], ..., which never ends.
-    __iter__ = None
-    __contains__ = None
 
     @property
     def digest(self) -> str:
         """32 hexadecimal digits, equal wherever every key has the same shard."""
         record = f"ringhash-shards-1 {self.count} {self.seed} {int(self.hash_tags)}"
         return blake2b(record.encode(), digest_size=16).hexdigest()
-
-    def _identity(self) -> tuple[int, int, bool]:
-        return self.count, self.seed, self.hash_tags
-
-    def __eq__(self, other: object) -> bool:
-        return self._identity() == other._identity() if isinstance(other, Shards) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_dict, (self.to_dict(),)
 
     def __repr__(self) -> str:
         seed = f", seed={self.seed}" if self.seed != SHARD_SEED else ""
@@ -149,11 +127,11 @@ class Shards(ShardSpace):
 
     def to_dict(self) -> dict[str, object]:
         """Return the shards as a dictionary that JSON can hold."""
-        return {"count": self.count, "seed": self.seed, "hash_tags": self.hash_tags}
+        return document("shards", count=self.count, seed=word(self.seed), hash_tags=self.hash_tags)
 
     @classmethod
-    def from_dict(cls, data: object) -> Self:
-        """Return the shards that `to_dict` described.
+    def from_dict(cls, data: object, where: str = "shards") -> Self:
+        """Return the shards that `to_dict` described; seed and tags may be left out.
 
         Raises:
             ValueError: A field is missing, unknown or wrong; the message names it.
@@ -161,18 +139,7 @@ class Shards(ShardSpace):
         >>> Shards.from_dict(Shards(10).to_dict())
         Shards(10)
         """
-        record = check_fields(data, "shards", _FIELDS)
-        count = field(record, "shards", "count", int)
-        seed = field(record, "shards", "seed", int)
-        tags = field(record, "shards", "hash_tags", bool)
-        try:
-            return cls(count, seed=seed, hash_tags=tags)
-        except ValueError as error:
-            raise ValueError(f"shards: {error}") from None
-
-
-def _check_integer(name: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an integer, not {plain_type(value)}")
-    if not least <= value <= most:
-        raise ValueError(f"{name} must be from {least} to {most}, not {value}")
+        record = read_document(data, where, "shards", _NEEDED, _OPTIONAL)
+        count = read_word(record, where, "count", 1, MAX_SHARDS)
+        seed, hash_tags = read_reading(record, where, SHARD_SEED)
+        return cls(count, seed=seed, hash_tags=hash_tags)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, TypeVar
 
-from ringhash._core import KeySpace, xxh3_64
+from ringhash._core import xxh3_64
 from ringhash.node import plain_type
+from ringhash.space import HashSpace
 
 __all__ = ["Salt"]
 
@@ -63,11 +64,17 @@ class Salt:
             raise ValueError(
                 f"it must be that 1 <= spread <= reads <= {MAX_SPREAD}, not {spread} and {reads}"
             )
+        if type(seed) is not int:
+            raise TypeError(f"seed must be an integer, not {plain_type(seed)}")
+        if not 0 <= seed < 1 << 64:
+            raise ValueError(f"seed must be from 0 to 2**64 - 1, not {seed}")
+        if not isinstance(hash_tags, bool):
+            raise TypeError(f"hash_tags must be True or False, not {plain_type(hash_tags)}")
         self.spread = spread
         self.read_spread = reads
         self.seed = seed
         self.hash_tags = hash_tags
-        self._items = KeySpace(seed)
+        self._items = HashSpace(seed)
 
     def write(self, key: _Text, item: Any) -> _Text:
         """Return the key that `item` of `key` is written to; always the same one.
@@ -79,7 +86,7 @@ class Salt:
         Raises:
             TypeError, OverflowError, UnicodeEncodeError: As for `Ring.owner`.
         """
-        return self._salted(key, _jump(xxh3_64(self._items._key_bytes(item), self.seed), self.spread))
+        return self._salted(key, _jump(xxh3_64(self._items.key_bytes(item), self.seed), self.spread))
 
     def reads(self, key: _Text) -> list[_Text]:
         """Return every key that items of `key` may have been written to; the key itself is first."""
@@ -95,6 +102,8 @@ class Salt:
         return Salt(spread, reads, seed=self.seed, hash_tags=self.hash_tags)
 
     def _salted(self, key: _Text, number: int) -> _Text:
+        if isinstance(key, (str, bytes)):
+            self._items.key_bytes(key)  # what is no key raises here, not when it is looked up
         if isinstance(key, str):
             return self._with_suffix(key, f"#{number}", "{", "}") if number else key
         if isinstance(key, bytes):

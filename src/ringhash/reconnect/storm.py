@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ringhash.batch import readable
-from ringhash.ring import Ring
+from ringhash.placements.ring import Ring
 
 __all__ = ["Storm", "as_svg", "as_table", "simulate"]
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ringhash.batch import readable
-from ringhash.ring import Ring
-from ringhash.router import Router
+from ringhash.placement import Placement
+from ringhash.routing import Router
 
 __all__ = ["Closable", "backoff", "displaced", "drain", "retry_after"]
 
@@ -131,12 +131,12 @@ def backoff(attempt: int, base: float = 0.5, cap: float = 60.0, rng: random.Rand
     return chance.uniform(0, min(cap, base * 2.0 ** min(attempt, 64)))
 
 
-def displaced(ring_before: Ring | Router, ring_after: Ring | Router, keys: Any) -> np.ndarray[Any, Any]:
-    """Return those of `keys` that have another owner in `ring_after`, as an array, in their order.
+def displaced(before: Placement | Router, after: Placement | Router, keys: Any) -> np.ndarray[Any, Any]:
+    """Return those of `keys` that have another owner afterwards, as an array, in their order.
 
     Args:
-        ring_before: The ring that the keys were placed by.
-        ring_after: The ring that they are placed by now; of any seed.
+        before: The placement or router that the keys were placed by.
+        after: The one that places them now; of any kind and seed.
         keys: As for `Ring.index_many`.
 
     Returns:
@@ -147,6 +147,7 @@ def displaced(ring_before: Ring | Router, ring_after: Ring | Router, keys: Any) 
 
     Cost: two lookups a key, in batches.
 
+    >>> from ringhash import Ring
     >>> ring = Ring(["gw-1", "gw-2"])
     >>> after = ring.with_nodes("gw-3")
     >>> set(map(after.owner, displaced(ring, after, [f"user:{i}" for i in range(100)])))
@@ -161,8 +162,8 @@ def displaced(ring_before: Ring | Router, ring_after: Ring | Router, keys: Any) 
         given[:] = keys
     numbers: dict[str, int] = {}
     owners = []
-    for ring in (ring_before, ring_after):
-        table = np.array([numbers.setdefault(n.name, len(numbers)) for n in ring.nodes], np.intp)
-        owners.append(table[ring.index_many(keys)] if len(given) else np.empty(0, np.intp))
+    for placement in (before, after):
+        table = np.array([numbers.setdefault(n.name, len(numbers)) for n in placement.nodes], np.intp)
+        owners.append(table[placement.index_many(keys)] if len(given) else np.empty(0, np.intp))
     moved: np.ndarray[Any, Any] = given[owners[0] != owners[1]]
     return moved

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from ringhash._core import MAX_POINTS
 from ringhash.errors import EmptyRingError
 from ringhash.node import Node, plain_type
-from ringhash.ring import MAX_POINTS_PER_NODE, Ring
+from ringhash.placements.ring import MAX_POINTS_PER_NODE, Ring
 
 __all__ = ["VnodesRow", "compare_vnodes", "expected_peak", "recommended_vnodes"]
 
@@ -198,7 +198,7 @@ def _row(
         stddev=balance.stddev,
         expected_peak=expected_peak(len(ring), vnodes),
         key_peak_to_mean=None if keys is None else _key_peak(ring, keys, weights),
-        moved=ring.diff(ring.with_nodes(newcomer)).fraction,
+        moved=cast("float", ring.diff(ring.with_nodes(newcomer)).fraction),
         fair_moved=1 / (1 + math.fsum(weights)),
         bytes=ring.memory_size,
         build_ms=build_ms,

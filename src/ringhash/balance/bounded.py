@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 from ringhash._core import Loads, Ticket, own_methods
 from ringhash.errors import NoNodeAvailableError
 from ringhash.membership import find_name
 from ringhash.node import plain_type
-from ringhash.ring import Ring
-from ringhash.router import Router
-from ringhash.stats import RouterStats, stats_of
+from ringhash.placement import Placement, Walkable
+from ringhash.routing import Router
+from ringhash.routing.health import no_walk
 
 __all__ = ["BoundedRouter", "LoadReport", "Ticket"]
 
@@ -40,15 +40,16 @@ class BoundedRouter(Loads):
     the nodes that are up), where held is what these nodes hold now. A key goes to the first node
     clockwise from its owner that holds less. There is always one, whatever is held.
 
-    What a node holds is kept by its name: while it is down, and when it leaves with tickets not
+    What a node holds is kept by its name: while it is down, and if it leaves with tickets not
     released and comes back. Meanwhile it gives no room to the others.
 
     Args:
-        router: Whose members, weights, marks and pins count. It may change under traffic.
-        factor: How much a node may hold in relation to its fair part: at least 1. A small one
-            spreads better, a great one leaves more keys at home; 1.25 is usual.
+        router: Whose nodes, weights, marks and pins count. It may change under traffic.
+        factor: How much a node may hold in relation to its fair part: at least 1. A small factor
+            spreads better, a large one leaves more keys at home; 1.25 is usual.
 
     Raises:
+        NoWalkError: The placement of the router has no walk, so that a full node has no next one.
         TypeError, ValueError: An argument is malformed.
 
     Thread-safe. Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads
@@ -72,6 +73,8 @@ class BoundedRouter(Loads):
             raise TypeError(f"factor must be a number, not {plain_type(factor)}")
         if not 1.0 <= factor < math.inf:
             raise ValueError(f"factor must be finite and at least 1, not {factor}")
+        if not isinstance(router.placement, Walkable):
+            raise no_walk(router.placement)
         self = Loads.__new__(cls, router, factor)
         self.router = router
         self.factor = float(factor)
@@ -93,26 +96,25 @@ class BoundedRouter(Loads):
         >>> BoundedRouter(Router(["gw-1", "gw-2"]), factor=1.5).capacity("gw-1")
         1
         """
-        find_name(self.router.ring.names, name)
+        find_name(self.router.placement.names, name)
         room = self._report()[0].get(name, (0, None))[1]
         return 0 if room is None else math.ceil(room)
 
     def report(self) -> LoadReport:
         """Return what each node holds, how many keys were sent elsewhere and how far. O(nodes)."""
         nodes, *counters = self._report()
-        loads = dict.fromkeys(self.router.ring.names, 0)
+        loads = dict.fromkeys(self.router.placement.names, 0)
         loads.update({name: held for name, (held, _) in nodes.items()})
         return LoadReport(loads, *counters)
-
-    def stats(self) -> RouterStats:
-        """As `Router.stats`, and what each node holds."""
-        return stats_of(self.router._state, self.loads)
 
     def __repr__(self) -> str:
         return f"<BoundedRouter of {self.router!r}, factor {self.factor}: {self.held} held>"
 
-    def _weights_of(self, table: Ring, /) -> list[float]:
+    def _weights_of(self, table: Placement, /) -> list[float]:
         return [node.weight for node in table.nodes]
+
+    def _fail_walk(self, table: Any, /) -> NoReturn:  # noqa: ARG002 - a table may be no placement
+        raise no_walk(self.router.placement)
 
     def _fail_room(self, avoid: frozenset[str] | None, /) -> NoReturn:
         raise NoNodeAvailableError(f"every node with room is to be avoided: {', '.join(sorted(avoid or ()))}")

@@ -10,9 +10,10 @@ from uuid import UUID
 
 import numpy as np
 
-from ringhash._core import KeySpace
-from ringhash.ring import Ring
-from ringhash.router import Router
+from ringhash.node import plain_type
+from ringhash.placement import Placement
+from ringhash.routing import Router
+from ringhash.space import HashSpace
 
 __all__ = ["HotKey", "HotKeys", "HotReport"]
 
@@ -48,8 +49,8 @@ class HotReport(NamedTuple):
 class HotKeys:
     """Counts the heaviest of any number of keys with a fixed number of counters.
 
-    A str and its UTF-8 are one key. With hash tags the keys of one tag are one, since they go to
-    one node together; it is reported by the tag.
+    Keys count by the bytes that are hashed: a str and its UTF-8 are one key, as are -1 and 2**64 - 1. With
+    hash tags all keys of one tag are one, since they go to one node together; it is reported by the tag.
 
     Args:
         k: How many keys are reported.
@@ -90,7 +91,10 @@ class HotKeys:
         self.k = k
         self.sample = sample
         self.counters = counters
+        if not isinstance(hash_tags, bool):
+            raise TypeError(f"hash_tags must be True or False, not {plain_type(hash_tags)}")
         self.hash_tags = hash_tags
+        self._space = HashSpace(0, hash_tags)
         self._random = random.Random(seed)  # noqa: S311 - a sample needs no secret
         self.clear()
 
@@ -98,10 +102,11 @@ class HotKeys:
         """Forget everything: the next period begins."""
         self._counted = 0
         self._skip = self._next_skip()
-        self._counts: dict[Unit, int] = {}
-        self._errors: dict[Unit, int] = {}
+        self._counts: dict[bytes, int] = {}
+        self._errors: dict[bytes, int] = {}
+        self._shown: dict[bytes, Unit] = {}  # where that is not the text of the bytes
         # The keys of each count, and the least count.
-        self._with_count: dict[int, dict[Unit, None]] = {}
+        self._with_count: dict[int, dict[bytes, None]] = {}
         self._least = 0
 
     def _next_skip(self) -> int:
@@ -111,12 +116,17 @@ class HotKeys:
         return int(log1p(-self._random.random()) / log1p(-self.sample))
 
     def add(self, key: Any) -> None:
-        """Count a key, as for `Ring.owner`; keys of another type are a TypeError when counted."""
+        """Count a key, as for `Ring.owner`.
+
+        Raises:
+            TypeError, OverflowError, UnicodeEncodeError: As for `Ring.owner`; a key that the sample
+                passes is not looked at.
+        """
         if self._skip:
             self._skip -= 1
             return
+        unit = self._space.key_bytes(key)
         self._skip = self._next_skip()
-        unit = _unit(key, self.hash_tags)
         count = self._counts.get(unit)
         if count is None:
             if len(self._counts) < self.counters:
@@ -124,6 +134,8 @@ class HotKeys:
             else:
                 count = self._take_over()
                 self._errors[unit] = count
+            if not isinstance(key, (str, bytes)):
+                self._show(unit, key)
         else:
             self._leave(unit, count)
         self._counted += 1
@@ -133,9 +145,26 @@ class HotKeys:
             self._least = 1
 
     def add_many(self, keys: Iterable[Any]) -> None:
-        """Count keys, one after another."""
+        """Count keys, one after another; those before one that raises are counted.
+
+        Raises:
+            TypeError: One key was given instead of many; and as for `add`.
+        """
+        if isinstance(keys, (str, bytes, bytearray, memoryview)):
+            raise TypeError(
+                f"keys must be an iterable of keys, and a {type(keys).__name__} is one key; write [key], or "
+                "call add(key)"
+            )
         for key in keys:
             self.add(key)
+
+    def _show(self, unit: bytes, key: Any) -> None:
+        """Keep how a key that is no text is reported: as it came first."""
+        if isinstance(key, UUID):
+            self._shown[unit] = UUID(bytes=unit)
+        elif isinstance(key, (int, np.integer)):
+            plain = type(key) is int or isinstance(key, np.integer)
+            self._shown[unit] = int(key) if plain else int.from_bytes(unit, "little")
 
     def _take_over(self) -> int:
         """Let the key go that has the least count, and return that count."""
@@ -146,9 +175,10 @@ class HotKeys:
             self._no_more_of(least)
         del self._counts[victim]
         self._errors.pop(victim, None)
+        self._shown.pop(victim, None)
         return least
 
-    def _leave(self, unit: Unit, count: int) -> None:
+    def _leave(self, unit: bytes, count: int) -> None:
         same = self._with_count[count]
         del same[unit]
         if not same:
@@ -169,15 +199,24 @@ class HotKeys:
         scale = 1 if self.sample == 1.0 else 1 / self.sample
         ordered = sorted(self._counts.items(), key=lambda item: -item[1])[: self.k if n is None else n]
         return [
-            HotKey(unit, (count - self._errors.get(unit, 0)) * scale, count * scale)
+            HotKey(self._reported(unit), (count - self._errors.get(unit, 0)) * scale, count * scale)
             for unit, count in ordered
         ]
 
-    def report(self, router: Router | Ring) -> HotReport:
+    def _reported(self, unit: bytes) -> Unit:
+        shown = self._shown.get(unit)
+        if shown is not None:
+            return shown
+        try:
+            return unit.decode()
+        except UnicodeDecodeError:
+            return unit
+
+    def report(self, router: Router | Placement) -> HotReport:
         """Return the heaviest keys, their nodes, and how even any placement could be.
 
         Args:
-            router: Who says which node a key is at and which nodes are up.
+            router: What says which node a key is at; a router also says which nodes are up.
 
         Raises:
             EmptyRingError, NoNodeAvailableError: As `router.owner` does.
@@ -207,20 +246,3 @@ def _least_peak_to_mean(
     pair = counts[nodes - 1] + counts[nodes] if len(counts) > nodes else 0.0
     mean = total * float(weights.max() / weights.sum())
     return max(1.0, heaviest / mean, pair / mean)
-
-
-def _unit(key: Any, hash_tags: bool) -> Unit:
-    """Return what stands for all keys that are one to the ring: text, else bytes, else a number."""
-    if type(key) is int and -(1 << 63) <= key < 1 << 64:
-        return key
-    if type(key) is str and not hash_tags:
-        return key
-    if isinstance(key, UUID):
-        return key
-    unit = KeySpace(0, hash_tags)._key_bytes(key)  # also the errors of what is no key
-    if isinstance(key, np.integer):
-        return int(key)
-    try:
-        return unit.decode()
-    except UnicodeDecodeError:
-        return unit
