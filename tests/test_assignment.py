@@ -15,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringhash import DuplicateNodeError, EmptyRingError, Node, Plan, UnknownNodeError
-from ringhash.assignment import Assignment, assign, fair_shares, simulate
-from ringhash.shards import Shards
+from ringhash.placements.assignment import Assignment, assign
+from ringhash.placements.deal import fair_shares
+from ringhash.placements.simulation import simulate
+from ringhash.placements.shards import Shards
 
 
 def moves(before: Assignment | None, after: Assignment) -> int:
@@ -134,7 +136,7 @@ def test_a_plan_names_every_move() -> None:
     assert (plan.before, plan.after) == (before.digest, after.digest)
     moved = {shard: move for move in plan.moves for shard in range(move.range.start, move.range.end + 1)}
     for shard in range(20):
-        pair = (before.worker_of(shard), after.worker_of(shard))
+        pair = (before.owner_at(shard), after.owner_at(shard))
         assert (shard in moved) == (pair[0] != pair[1])
         assert shard not in moved or (moved[shard].source, moved[shard].target) == pair
     keys = np.arange(1000)
@@ -195,9 +197,9 @@ def test_identity_and_faults() -> None:
     assert Assignment.from_dict(json.loads(json.dumps(assignment.to_dict()))) == assignment
     assert assignment.shards_of("a") == (0, 1, 2, 3)
     assert assignment["k"] == assignment.owner("k")
-    assert assignment.workers[assignment.index_many(["k"])[0]].name == assignment.owner("k")
+    assert assignment.nodes[assignment.index_many(["k"])[0]].name == assignment.owner("k")
     assert len({assignment, assign(6, ["a", "b"])}) == 2
-    for make in (lambda: assignment.worker_of(-1), lambda: assignment.worker_of(6)):
+    for make in (lambda: assignment.owner_at(-1), lambda: assignment.owner_at(6)):
         with pytest.raises(IndexError):
             make()
     with pytest.raises(UnknownNodeError):
@@ -221,10 +223,10 @@ def test_identity_and_faults() -> None:
 def test_the_comparison() -> None:
     steps = simulate(512, 40)
     by_method = {m: [s for s in steps if s.method == m] for m in ("sticky", "modulo", "ring", "proportional")}
-    assert all([s.workers for s in some] == list(range(2, 41)) for some in by_method.values())
+    assert all([s.nodes for s in some] == list(range(2, 41)) for some in by_method.values())
     for step in by_method["sticky"]:
-        assert step.moved == (512 // step.workers) / 512 <= step.least
-        assert step.peak_to_mean <= math.ceil(512 / step.workers) * step.workers / 512
+        assert step.moved == (512 // step.nodes) / 512 <= step.least
+        assert step.peak_to_mean <= math.ceil(512 / step.nodes) * step.nodes / 512
     assert all(s.moved > 0.4 for s in by_method["modulo"])
     late = {m: some[-1] for m, some in by_method.items()}
     assert late["sticky"].peak_to_mean < late["ring"].peak_to_mean < late["proportional"].peak_to_mean

@@ -10,10 +10,10 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from ringhash.ranges import Ranges
 
 import ringhash
 from ringhash import Node, Ring, Router, assign
+from ringhash.ranges import Ranges
 from ringhash.routing import Progress
 
 ROOM = str(Path(ringhash.__file__).parent)

@@ -691,7 +691,8 @@ class Lying:
         lambda: _core.KeySpace("0"), lambda: _core.KeySpace(2**64),  # type: ignore[arg-type]
         lambda: _core.LiveLookup()._publish(None, None), lambda: _core.LiveLookup()._publish("table", "table"),  # type: ignore[arg-type]
         lambda: _core.LiveLookup().owner("key"),
-        lambda: _core.Live()["key"], lambda: _core.Live().walk("key"), lambda: _core.Live().owners("key", 1),
+        lambda: _core.LiveLookup()["key"], lambda: _core.LiveLookup().walk("key"),
+        lambda: _core.LiveLookup().owners("key", 1),
         lambda: next(_core.Walk()), lambda: ASK._indexes(b"abc"), lambda: ASK._indexes(None),
         lambda: ASK._indexes(5), lambda: ASK._indexes(memoryview(b"abc")),
         lambda: Ring.__new__(Ring, None), lambda: Ring.__new__(Router), lambda: Router.__new__(Ring),  # type: ignore[arg-type,type-var]

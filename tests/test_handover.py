@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ringhash.router as router_module
+import ringhash.transit as transit_module
 from handover_world import mutant
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import ringhash.handover.journal as journal_module
-import ringhash.router as router_module
-import ringhash.transit as transit_module
 from ringhash import Ring, Router, StalePlanError, assign
 from ringhash.errors import (
     HandoverError,

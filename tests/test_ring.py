@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model import LAST, SPACE, ModelRing
 
-from ringhash import Balance, EmptyRingError, KeyRange, Node, Ring, UnknownNodeError
+from ringhash import EmptyRingError, KeyRange, Node, Ring, UnknownNodeError
+from ringhash.spans import Balance
 
 pytestmark = pytest.mark.core
 

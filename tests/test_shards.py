@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from model import key_bytes
 
 from ringhash import Plan, Ring
-from ringhash.shards import MAX_SHARDS, SHARD_SEED, Shards
+from ringhash.placements.shards import MAX_SHARDS, SHARD_SEED, Shards
 
 KEYS = ["user:7", "", "é", b"\0\xff", 0, -1, 2**64 - 1, np.int32(-5), uuid.UUID(int=7), bytearray(b"x")]
 

@@ -23,7 +23,7 @@ cdef class Snapshot:
     cdef ShardTable shards
     cdef bint is_plain         # a ring and nothing else
 
-    def __cinit__(self, table, EntryTable entries=None, tuple entry_names=(), *args, **options):
+    def __cinit__(self, table, EntryTable entries=None, tuple entry_names not None=(), *args, **options):
         cdef HashSpace space
         if table is None:
             raise TypeError("a snapshot needs a table")
@@ -159,7 +159,7 @@ Iterate over every node of this moment once, from `key` on; as `Ring.walk`."""
 
 Return the position of `key` in the space of the placement."""
         if self.ring is not None:
-            return self.ring.position_of(<PyObject*>key)
+            return self.ring.position_off_path(key)
         if self.shards is not None:
             return self.shards.position(key)
         return self._position_without_ring(key)

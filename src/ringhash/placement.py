@@ -294,7 +294,7 @@ class Walkable(Placement):
         """Return the first `n` nodes of the walk; fewer if there are fewer, unless `strict`."""
         raise NotImplementedError
 
-    def without(self, *names: str) -> Self:
+    def without(self, *names: str) -> Walkable:
         """Return the placement that lacks the nodes of these names.
 
         Raises:

@@ -6,7 +6,7 @@ import operator
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 import numpy as np
 
@@ -217,7 +217,7 @@ class MixedRing(PointTable):
         both = {node.name: node for node in (*before.nodes, *after.nodes)}
         here = tuple(names[i] for i in used.tolist())
         counts = np.bincount(owners, minlength=len(used)).tolist()
-        self: Self = Table.__new__(cls, here, counts, before.seed, before.hash_tags, None, keys)
+        self = cast("Self", Table.__new__(cls, here, counts, before.seed, before.hash_tags, None, keys))
         set_nodes(self, tuple(both[name] for name in here))
         for set_slot, value in zip(_SET_MIXED, (after, before, done), strict=True):
             set_slot(self, value)
