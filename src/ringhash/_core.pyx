@@ -133,13 +133,16 @@ include "_snapshot.pxi"
 include "_loads.pxi"
 
 
+_COMPILED_METHOD = type(str.join)
+
+
 def own_methods(cls):
     """Give `cls` descriptors of its own for the lookups of one key that it inherits from a compiled
     class: the interpreter calls a method at full speed only on exactly the class it belongs to."""
     cdef object inherited
     for name in ("acquire", "owner", "owners", "position", "walk"):
         inherited = getattr(cls, name, None)
-        if inherited is not None:
+        if type(inherited) is _COMPILED_METHOD:  # a class may have something else by that name
             setattr(cls, name, PyDescr_NewMethod(
                 <PyTypeObject*>cls, (<PyMethodDescrObject*>inherited).d_method))
     return cls

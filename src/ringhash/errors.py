@@ -8,6 +8,7 @@ __all__ = [
     "GuardError",
     "HandoverError",
     "HandoverRunningError",
+    "HandoverTaken",
     "JournalError",
     "LeaseLost",
     "Moved",
@@ -63,6 +64,10 @@ class HandoverRunningError(HandoverError):
 
 class JournalError(HandoverError):
     """The journal of a handover cannot be used: it is another's, broken, or taken over."""
+
+
+class HandoverTaken(JournalError):  # noqa: N818  it names what happened
+    """Another process has gone on with a handover that this one began."""
 
 
 class StaleRouterError(RinghashError, RuntimeError):

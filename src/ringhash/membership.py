@@ -9,7 +9,7 @@ from ringhash.errors import DuplicateNodeError, UnknownNodeError
 from ringhash.node import Node, names_from, nodes_from, plain_name_of, plain_type, weight_from
 from ringhash.plan import NodeChange
 
-__all__ = ["changed", "changes_between", "changes_for", "find_name", "weights_from"]
+__all__ = ["changed", "changed_nodes", "changes_between", "changes_for", "find_name", "weights_from"]
 
 Adds = Iterable[str | Node] | Mapping[str, float]
 
@@ -110,6 +110,16 @@ def changed(
             change = NodeChange(here, change.after.keeping(here.data))  # noqa: PLW2901
         found.append((index, change))
     return tuple(found)
+
+
+def changed_nodes(
+    names: tuple[str, ...], nodes: tuple[Node, ...], changes: Iterable[NodeChange]
+) -> list[Node]:
+    """Return the nodes after some changes, in order of their names; errors as for `changed`."""
+    after = list(nodes)
+    for index, change in reversed(changed(names, nodes, changes)):
+        after[index : index + (change.before is not None)] = [] if change.after is None else [change.after]
+    return after
 
 
 def _matters(change: NodeChange) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
@@ -17,6 +18,8 @@ __all__ = [
     "plain_name_of",
     "plain_type",
     "refuse_one_text",
+    "token",
+    "token_sum",
     "weight_from",
 ]
 
@@ -120,6 +123,21 @@ _set_name = slot_setter(Node, "name")
 _set_weight = slot_setter(Node, "weight")
 _set_zone = slot_setter(Node, "zone")
 _set_data = slot_setter(Node, "data")
+
+
+def token(node: Node) -> int:
+    """Return the 128 bits that stand for a node in digests: its name, weight and zone, as docs/spec.md says."""
+    from hashlib import blake2b  # noqa: PLC0415  (it loads OpenSSL, and not every placement has a digest)
+
+    name = node.name.encode()
+    record = struct.pack("<I", len(name)) + name + struct.pack("<d", node.weight)
+    record += b"\0" if node.zone is None else b"\1" + node.zone.encode()
+    return int.from_bytes(blake2b(record, digest_size=16).digest(), "little")
+
+
+def token_sum(nodes: Iterable[Node]) -> int:
+    """Return the sum of the tokens of nodes, modulo 2**128."""
+    return sum(map(token, nodes)) % (1 << 128)
 
 
 def _text(value: object, what: str = "the name of a node") -> str:

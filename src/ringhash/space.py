@@ -162,6 +162,9 @@ class HashSpace(_core.HashSpace, Space):
     def __hash__(self) -> int:
         return hash(("hash", self.seed, self.hash_tags))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.seed, bool(self.hash_tags))
+
     def __repr__(self) -> str:
         return f"HashSpace({self.seed}, {bool(self.hash_tags)})"
 

@@ -10,7 +10,7 @@ from ringhash.node import Node
 __all__ = ["deal", "fair_shares"]
 
 
-def deal(count: int, nodes: Sequence[Node], before: Sequence[str] | None = None) -> list[str]:
+def deal(count: int, nodes: Sequence[Node], before: Sequence[str | None] | None = None) -> list[str]:
     """Return the name of the node of each of `count` shards.
 
     No deal as even as this one moves fewer shards. A node that had `h` shards and is to have `t` keeps at
@@ -33,7 +33,7 @@ def deal(count: int, nodes: Sequence[Node], before: Sequence[str] | None = None)
     had: dict[str, list[int]] = {name: [] for name in names}
     owners: list[str | None] = [None] * count
     for shard, name in enumerate(before or ()):
-        if name in had:
+        if name is not None and name in had:
             had[name].append(shard)
             owners[shard] = name
     targets = _targets(fair_shares(count, nodes), {name: len(had[name]) for name in names})

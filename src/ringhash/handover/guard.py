@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from ringhash.errors import GuardError
 from ringhash.plan import Plan
-from ringhash.routing import Router
+
+if TYPE_CHECKING:
+    from ringhash.routing import Router
 
 __all__ = ["Guard"]
 
@@ -19,11 +22,12 @@ class Guard:
     """Decide whether an automatic change of the members may be made, or a person must decide.
 
     A detector that is wrong about one node is wrong about many, and each node taken out moves its load
-    to the next. Tell the guard what the detector sees (`gone`, `back`), and ask it before each change.
-    Thread-safe.
+    to the next. Tell the guard what the detector sees (`gone`, `back`), and let it make the changes
+    (`apply`). Thread-safe: of two threads that want to change something, one passes.
 
     Args:
-        max_fraction: The largest part of all keys that one change may move.
+        max_fraction: The largest part of all keys that one change may move. What part a plan moves is
+            not known where a placement has no fractions; only 1 allows such a plan.
         min_alive: The least part of the members that must be alive.
         cooldown: Seconds that must have passed since the last change.
         grace: Seconds that a node must have been gone before it may be removed.
@@ -36,6 +40,7 @@ class Guard:
     Elasticsearch before it moves the shards of a node that left.
 
     >>> from ringhash import Router
+    >>> from ringhash.handover import Guard
     >>> router, guard = Router(["gw-1", "gw-2", "gw-3", "gw-4"]), Guard(grace=0)
     >>> guard.gone("gw-1"); guard.gone("gw-2")
     >>> guard.reasons(router, router.plan(remove=["gw-1"]))
@@ -62,14 +67,16 @@ class Guard:
         self.cooldown = cooldown
         self.grace = grace
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held for a few assignments only, never while others' code runs
         self._gone: dict[str, float] = {}
         self._changed: float | None = None
+        self._pending: object = None  # of the thread whose change is being made
 
     def gone(self, name: str) -> None:
         """A node does not answer; the first time counts, until it is `back`."""
+        now = self._clock()
         with self._lock:
-            self._gone.setdefault(name, self._clock())
+            self._gone.setdefault(name, now)
 
     def back(self, name: str) -> None:
         """A node answers again."""
@@ -78,21 +85,41 @@ class Guard:
 
     def changed(self) -> None:
         """A change was made now, by whomever: the cooldown begins. `apply` does this itself."""
+        now = self._clock()
         with self._lock:
-            self._changed = self._clock()
+            self._changed = now
 
     def reasons(self, router: Router, plan: Plan) -> dict[str, str]:
-        """Return the rules that speak against a plan, by name, and why; empty when it may be made.
+        """Return the rules that speak against a plan, by name, and why; empty if it may be made.
 
         Cost: O(nodes + moves).
         """
+        now = self._clock()
         with self._lock:
-            now, gone, changed = self._clock(), dict(self._gone), self._changed
+            gone, cooling = dict(self._gone), self._cooling(now)
+        found = self._steady(router, plan, gone, now)
+        return {**found, "cooldown": cooling} if cooling else found
+
+    def _cooling(self, now: float) -> str:
+        """Why it is too early for a change; empty if it is not. Called under the lock."""
+        if self.cooldown == 0:
+            return ""
+        if self._pending is not None:
+            return f"a change is being made, and {self.cooldown:g} s must pass after it"
+        if self._changed is not None and now - self._changed < self.cooldown:
+            return f"the last change was {now - self._changed:.0f} s ago, and {self.cooldown:g} s must pass"
+        return ""
+
+    def _steady(self, router: Router, plan: Plan, gone: dict[str, float], now: float) -> dict[str, str]:
+        """The reasons that do not depend on what other threads change."""
         found: dict[str, str] = {}
-        if plan.fraction > self.max_fraction:
+        fraction = plan.fraction
+        if fraction is None and self.max_fraction < 1:
             found["max_fraction"] = (
-                f"{plan.fraction:.0%} of all keys would move, and {self.max_fraction:.0%} may"
+                "nobody knows what part of all keys would move: this placement has no fractions"
             )
+        elif fraction is not None and fraction > self.max_fraction:
+            found["max_fraction"] = f"{fraction:.0%} of all keys would move, and {self.max_fraction:.0%} may"
         names = {node.name for node in router.nodes}
         alive = len(names) - len(names & gone.keys())
         if names and alive / len(names) < self.min_alive:
@@ -100,11 +127,7 @@ class Guard:
                 f"{alive} of {len(names)} nodes are alive, {alive / len(names):.0%}, "
                 f"and it must be {self.min_alive:.0%}"
             )
-        if changed is not None and now - changed < self.cooldown:
-            found["cooldown"] = (
-                f"the last change was {now - changed:.0f} s ago, and {self.cooldown:g} s must pass"
-            )
-        for change in plan.changes:
+        for change in plan.changes.nodes:
             if change.after is None and change.before is not None:
                 name = change.before.name
                 since = gone.get(name)
@@ -117,10 +140,12 @@ class Guard:
         return found
 
     def check(self, router: Router, plan: Plan, override: Iterable[str] = ()) -> None:
-        """Return when the plan may be carried out.
+        """Return if the plan may be carried out now.
+
+        To check and then act is two steps, between which another thread may act: `apply` is one.
 
         Args:
-            router: The router whose members are to change.
+            router: The router that is to change.
             plan: The change.
             override: Names of rules that a person sets aside for this once: "max_fraction",
                 "min_alive", "cooldown" or "grace".
@@ -129,24 +154,59 @@ class Guard:
             GuardError: A rule speaks against it that is not overridden; `reasons` has them all.
             ValueError: There is no rule of a name in `override`.
         """
-        names = [override] if isinstance(override, str) else list(override)
-        for name in names:
-            if name not in _RULES:
-                raise ValueError(f"there is no rule {name!r}; the rules are {', '.join(_RULES)}")
+        names = _rules(override)
         left = {name: why for name, why in self.reasons(router, plan).items() if name not in names}
         if left:
             raise GuardError(left)
 
     def apply(self, router: Router, plan: Plan, override: Iterable[str] = ()) -> None:
-        """Check a plan, apply it at once, and let the cooldown begin; errors as `check` and `Router.apply`.
+        """Check a plan, apply it, and let the cooldown begin, in one step.
+
+        Errors are those of `check` and of `Router.apply`; after one nothing has changed, and no
+        cooldown begins.
 
         >>> from ringhash import Router
+        >>> from ringhash.handover import Guard
         >>> router, guard = Router(["gw-1", "gw-2"]), Guard()
         >>> guard.apply(router, router.plan(add=["gw-3"]))
         >>> guard.apply(router, router.plan(add=["gw-4"]))
         Traceback (most recent call last):
         ringhash.errors.GuardError: cooldown: the last change was 0 s ago, and 300 s must pass
         """
-        self.check(router, plan, override)
-        router.apply(plan)
-        self.changed()
+        names = _rules(override)
+        mine = self._claim(router, plan, names)
+        try:
+            router.apply(plan)
+            now = self._clock()
+            with self._lock:
+                self._changed = now
+        finally:
+            with self._lock:
+                if self._pending is mine:
+                    self._pending = None
+
+    def _claim(self, router: Router, plan: Plan, override: frozenset[str]) -> object:
+        """Check a plan, and keep every other change out until this one is made."""
+        now = self._clock()
+        with self._lock:
+            gone = dict(self._gone)
+        left = self._steady(router, plan, gone, now)
+        mine = object()
+        with self._lock:
+            cooling = self._cooling(now)
+            if cooling:
+                left["cooldown"] = cooling
+            left = {name: why for name, why in left.items() if name not in override}
+            if not left:
+                self._pending = mine
+        if left:
+            raise GuardError(left)
+        return mine
+
+
+def _rules(override: Iterable[str]) -> frozenset[str]:
+    names = [override] if isinstance(override, str) else list(override)
+    for name in names:
+        if name not in _RULES:
+            raise ValueError(f"there is no rule {name!r}; the rules are {', '.join(_RULES)}")
+    return frozenset(names)
