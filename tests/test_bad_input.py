@@ -92,11 +92,13 @@ WEIGHTS: list[Row] = [
     (10**400, ValueError, "finite and above 0, not inf"),
     (np.float64("nan"), ValueError, "finite"),
     (True, TypeError, "must be a number, not bool"),
-    (np.bool_(True), TypeError, "must be a number, not bool"),
     ("1", TypeError, "must be a number, not str"),
     (None, TypeError, "must be a number, not None"),
     (1j, TypeError, "must be a number, not complex"),
     (decimal.Decimal(1), TypeError, "must be a number, not Decimal"),
+]
+NO_NUMBERS = [  # which in a mapping of nodes are their data
+    (np.bool_(True), TypeError, "must be a number, not bool"),
     ([1], TypeError, "must be a number, not list"),
 ]
 
@@ -115,6 +117,15 @@ def test_names(given_: Any, error: type[Exception], message: str) -> None:
 def test_zones(given_: Any, error: type[Exception], message: str) -> None:
     with raises(error, message.replace("name of a node", "zone")):
         Node("a", zone=given_)
+
+
+@rows(*NO_NUMBERS)
+def test_weights_that_are_no_numbers(given_: Any, error: type[Exception], message: str) -> None:
+    for call in (
+        lambda: Node("a", given_), lambda: RING.with_weights({"a": given_}), lambda: Router(RING).reweight("a", given_),
+    ):  # fmt: skip
+        with raises(error, message):
+            call()
 
 
 @rows(*WEIGHTS)
@@ -189,7 +200,7 @@ def test_options_are_named() -> None:
     for make in (Ring, Router):
         with pytest.raises(TypeError):
             make(["a"], 160)  # type: ignore[call-arg]
-    with raises(TypeError, "options already; drop vnodes, seed"):
+    with raises(TypeError, "options already; leave out seed, vnodes"):
         Router(RING, vnodes=3, seed=1)
 
 
@@ -439,16 +450,16 @@ def test_changes(given_: dict[str, Any], error: type[Exception], message: str) -
 
 @pytest.mark.parametrize("plan", [None, "plan", {}, RING, 5], ids=repr)
 def test_only_plans_are_applied(plan: Any) -> None:
-    with raises(TypeError, "apply takes a Plan, not"):
+    with raises(TypeError, "a Plan is needed here, not"):
         Router(RING).apply(plan)
 
 
 @rows(
-    (None, TypeError, "differs from a ring, not from None"),
-    (Router(RING), TypeError, "not from Router"),
-    (["a"], TypeError, "not from list"),
-    (Ring(["a"], seed=1), ValueError, "one seed and one hash_tags.*0 and 1"),
-    (Ring(["a"], hash_tags=True), ValueError, "False and True"),
+    (None, TypeError, "of kind 'ring' has a plan to one of its own kind, not to a None"),
+    (Router(RING), TypeError, "not to a Router"),
+    (["a"], TypeError, "not to a list"),
+    (Ring(["a"], seed=1), ValueError, "read keys alike.*0, False.*1, False"),
+    (Ring(["a"], hash_tags=True), ValueError, "0, False.*0, True"),
 )
 def test_diff(given_: Any, error: type[Exception], message: str) -> None:
     with raises(error, message):
@@ -467,11 +478,15 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "plan": (Plan, PLAN.to_dict()),
 }
 FIELDS = [(kind, field) for kind, (_, good) in KINDS.items() for field in good]
+MAY_BE_LEFT_OUT = {"version", "weight", "zone", "vnodes", "seed", "hash_tags"}
 
 
 @pytest.mark.parametrize(("kind", "field"), FIELDS)
 def test_a_missing_field_is_named(kind: str, field: str) -> None:
     made, good = KINDS[kind]
+    if field in MAY_BE_LEFT_OUT or (kind, field) in {("plan", "epoch"), ("plan", "nodes")}:
+        made.from_dict({name: value for name, value in good.items() if name != field})
+        return
     with raises(ValueError, rf"{kind}\.{field}: is missing"):
         made.from_dict({name: value for name, value in good.items() if name != field})
 
@@ -498,7 +513,8 @@ def test_a_wrong_value_is_a_value_error_that_names_its_field(kind: str, field: s
     data = good | {field: value}
     names_its_field = pytest.raises(ValueError, match=rf"{field}|{kind}\b")
     try:
-        accepted = made.from_dict(data).to_dict() == data
+        again = made.from_dict(data)
+        accepted = again == made.from_dict(again.to_dict())  # as it stands, or as a default says
     except ValueError:
         accepted = False
     with nullcontext() if accepted else names_its_field:
@@ -529,10 +545,16 @@ def test_node_from_dict(given_: dict[str, Any], error: type[Exception], message:
     ({"nodes": ["a"]}, ValueError, r"ring.nodes\[0\]: must be an object, not a string"),
     ({"nodes": [Node("a").to_dict()] * 2}, ValueError, "ring: the node 'a' is given twice"),
     ({"vnodes": 0}, ValueError, "ring: vnodes must be from 1"),
-    ({"vnodes": 1.0}, ValueError, "ring.vnodes: must be an integer, not a number"),
-    ({"vnodes": True}, ValueError, "ring.vnodes: must be an integer, not true or false"),
-    ({"seed": -1}, ValueError, "ring: seed must be from 0"),
-    ({"seed": "0"}, ValueError, "ring.seed: must be an integer, not a string"),
+    ({"vnodes": 1.0}, ValueError, "ring.vnodes: must be an integer, or its digits as text, not a number"),
+    (
+        {"vnodes": True},
+        ValueError,
+        "ring.vnodes: must be an integer, or its digits as text, not true or false",
+    ),
+    ({"seed": -1}, ValueError, "ring.seed: must be from 0"),
+    ({"seed": "0x"}, ValueError, "ring.seed: must be an integer, or its digits as text"),
+    ({"seed": "²"}, ValueError, "ring.seed: must be an integer, or its digits as text"),
+    ({"seed": "9" * 5000}, ValueError, "ring.seed: must be an integer, or its digits as text"),
     ({"hash_tags": 0}, ValueError, "ring.hash_tags: must be true or false, not an integer"),
     (
         {"vnodes": 65_536, "nodes": [Node("a", 2).to_dict()]},
@@ -544,14 +566,14 @@ def test_ring_from_dict(given_: dict[str, Any], error: type[Exception], message:
     with raises(error, message):
         Ring.from_dict(RING.to_dict() | given_)
     with raises(error, message):
-        Router.from_dict({"epoch": 0, "ring": RING.to_dict() | given_})
+        Router.from_dict(ROUTER.to_dict() | {"placement": RING.to_dict() | given_})
 
 
 @rows(
     ({"epoch": -1}, ValueError, "router.epoch: must not be negative"),
     ({"epoch": 1.0}, ValueError, "router.epoch: must be an integer, not a number"),
     ({"epoch": None}, ValueError, "router.epoch: must be an integer, not null"),
-    ({"ring": None}, ValueError, "ring: must be an object, not null"),
+    ({"placement": None}, ValueError, "placement: must be an object, not null"),
 )
 def test_router_from_dict(given_: dict[str, Any], error: type[Exception], message: str) -> None:
     with raises(error, message):
@@ -562,8 +584,12 @@ def moves(*several: Any) -> dict[str, Any]:
     return {"moves": list(several)}
 
 
+def space(**fields: Any) -> dict[str, Any]:
+    return {"space": PLAN.space.to_dict() | fields}
+
+
 def changes(*pairs: Any) -> dict[str, Any]:
-    return {"changes": [{"before": b and b.to_dict(), "after": a and a.to_dict()} for b, a in pairs]}
+    return {"nodes": [{"before": b and b.to_dict(), "after": a and a.to_dict()} for b, a in pairs]}
 
 
 @rows(
@@ -571,28 +597,28 @@ def changes(*pairs: Any) -> dict[str, Any]:
     ({"after": None}, ValueError, "plan.after: must be a string"),
     ({"epoch": -1}, ValueError, "plan.epoch: must not be negative"),
     ({"epoch": True}, ValueError, "plan.epoch: must be an integer or null"),
-    ({"space": 0}, ValueError, r"plan.space: must be from 1 to 2\*\*64"),
-    ({"space": 2**64 + 1}, ValueError, "plan.space: must be from 1"),
-    ({"space": 2.0**32}, ValueError, "plan.space: must be an integer"),
-    ({"seed": -1}, ValueError, "plan.seed: must be from 0"),
-    ({"seed": 2**64}, ValueError, "plan.seed: must be from 0"),
-    ({"hash_tags": 1}, ValueError, "plan.hash_tags: must be true or false"),
-    ({"changes": {}}, ValueError, "plan.changes: must be a list"),
-    ({"changes": [None]}, ValueError, r"plan.changes\[0\]: must be an object"),
-    ({"changes": [{"before": None}]}, ValueError, r"plan.changes\[0\].after: is missing"),
-    ({"changes": [{"before": 5, "after": None}]}, ValueError, r"plan.changes\[0\].before: must be an object"),
-    (changes((None, None)), ValueError, r"plan.changes\[0\]: changes nothing"),
-    (changes((Node("a"), Node("a"))), ValueError, r"plan.changes\[0\]: changes nothing"),
-    (changes((Node("a"), Node("b"))), ValueError, r"plan.changes\[0\]: before and after are two nodes"),
+    ({"space": 0}, ValueError, "plan.space: must be an object"),
+    (space(kind="no such"), ValueError, "plan.space.kind: must be one of"),
+    (space(seed=-1), ValueError, "plan.space.seed: must be from 0"),
+    (space(seed=2**64), ValueError, "plan.space.seed: must be from 0"),
+    (space(hash_tags=1), ValueError, "plan.space.hash_tags: must be true or false"),
+    ({"nodes": {}}, ValueError, "plan.nodes: must be a list"),
+    ({"nodes": [None]}, ValueError, r"plan.nodes\[0\]: must be an object"),
+    ({"nodes": [{"before": None}]}, ValueError, r"plan.nodes\[0\]: changes nothing"),
+    ({"nodes": [{"before": None, "why": 1}]}, ValueError, r"plan.nodes\[0\]: unknown field 'why'"),
+    ({"nodes": [{"before": 5, "after": None}]}, ValueError, r"plan.nodes\[0\].before: must be an object"),
+    (changes((None, None)), ValueError, r"plan.nodes\[0\]: changes nothing"),
+    (changes((Node("a"), Node("a"))), ValueError, r"plan.nodes\[0\]: changes nothing"),
+    (changes((Node("a"), Node("b"))), ValueError, r"plan.nodes\[0\]: before and after are two nodes"),
     (
         changes((None, Node("b")), (None, Node("a"))),
         ValueError,
-        r"plan.changes\[1\]: the names must be in order",
+        r"plan.nodes\[1\]: the names must be in order",
     ),
     (
         changes((None, Node("b")), (None, Node("b"))),
         ValueError,
-        r"plan.changes\[1\]: the names must be .* distinct",
+        r"plan.nodes\[1\]: the names must be .* distinct",
     ),
     ({"moves": {}}, ValueError, "plan.moves: must be a list"),
     (
@@ -605,12 +631,12 @@ def changes(*pairs: Any) -> dict[str, Any]:
     (
         moves([0, 2**32, "a", "b"]),
         ValueError,
-        r"plan.moves\[0\]: start and end must be integers with .* < 4294967296",
+        r"plan.moves\[0\]: must be from 0 to 4294967295",
     ),
-    (moves([-1, 1, "a", "b"]), ValueError, r"plan.moves\[0\]: start and end"),
-    (moves([2, 1, "a", "b"]), ValueError, r"plan.moves\[0\]: start and end"),
-    (moves([0.0, 1, "a", "b"]), ValueError, r"plan.moves\[0\]: start and end"),
-    (moves([False, True, "a", "b"]), ValueError, r"plan.moves\[0\]: start and end"),
+    (moves([-1, 1, "a", "b"]), ValueError, r"plan.moves\[0\]: must be from 0"),
+    (moves([2, 1, "a", "b"]), ValueError, r"plan.moves\[0\]: ends at 1, before it starts"),
+    (moves([0.0, 1, "a", "b"]), ValueError, r"plan.moves\[0\]: must be an integer"),
+    (moves([False, True, "a", "b"]), ValueError, r"plan.moves\[0\]: must be an integer"),
     (moves([0, 5, "a", "b"], [5, 6, "b", "a"]), ValueError, r"plan.moves\[1\]: begins at 5, before the end"),
     (moves([7, 9, "a", "b"], [1, 2, "b", "a"]), ValueError, r"plan.moves\[1\]: begins at 1"),
     (
