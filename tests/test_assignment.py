@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from ringhash import DuplicateNodeError, EmptyRingError, Node, Plan, UnknownNodeError
 from ringhash.placements.assignment import Assignment, assign
 from ringhash.placements.deal import fair_shares
-from ringhash.placements.simulation import simulate
 from ringhash.placements.shards import Shards
+from ringhash.placements.simulation import simulate
 
 
 def moves(before: Assignment | None, after: Assignment) -> int:

@@ -63,9 +63,10 @@ RECORDED = [
 
 @pytest.mark.parametrize("case", RECORDED)
 def test_recorded(case: Any) -> None:
-    # They were recorded when a document named its program instead of its kind.
-    program = {name: value for name, value in case["placement"].items() if name != "program"}
-    document = {"kind": case["placement"]["program"], "version": 1, **program}
+    # Some were recorded when a document named its program instead of its kind.
+    document = dict(case["placement"])
+    if "program" in document:
+        document = {"kind": document.pop("program"), "version": 1, **document}
     placement = placement_from(document)
     assert isinstance(placement, ProgramPlacement)
     same(placement, case["keys"], case["answer_index"])
