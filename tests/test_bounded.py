@@ -13,7 +13,6 @@ import gc
 import math
 import pickle
 import threading
-import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction

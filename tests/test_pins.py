@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model import key_bytes
 
-from ringhash import Node, Plan, RinghashError, Router, StalePlanError, UnknownNodeError
+from ringhash import Node, RinghashError, Router, StalePlanError, UnknownNodeError
 from ringhash.errors import PinnedNodeError
 from ringhash.routing import Pin
 

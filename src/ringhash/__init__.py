@@ -25,15 +25,12 @@ from ringhash.routing import Route, Router
 if TYPE_CHECKING:
     from ringhash.handover import Handover
     from ringhash.placements.assignment import Assignment, assign
-    from ringhash.placements.directory import Directory
-    from ringhash.placements.range_map import RangeMap
     from ringhash.placements.shards import Shards
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Assignment",
-    "Directory",
     "DuplicateNodeError",
     "EmptyRingError",
     "Handover",
@@ -44,7 +41,6 @@ __all__ = [
     "Node",
     "Placement",
     "Plan",
-    "RangeMap",
     "Ring",
     "RinghashError",
     "Route",
@@ -59,9 +55,7 @@ __all__ = [
 # Loaded when first asked for: they import what takes longer to load than the ring itself.
 _LATER = {
     "Assignment": "placements.assignment",
-    "Directory": "placements.directory",
     "Handover": "handover",
-    "RangeMap": "placements.range_map",
     "Shards": "placements.shards",
     "assign": "placements.assignment",
 }

@@ -28,6 +28,16 @@ KINDS = {
     "assignment": "ringhash.placements.assignment:Assignment",
     "range_map": "ringhash.placements.range_map:RangeMap",
     "directory": "ringhash.placements.directory:Directory",
+    # As other programs place keys.
+    "cassandra": "ringhash.interop.cassandra:CassandraRing",
+    "envoy": "ringhash.interop.envoy:EnvoyRing",
+    "envoy-maglev": "ringhash.interop.envoy:EnvoyMaglev",
+    "haproxy": "ringhash.interop.haproxy:HAProxyRing",
+    "kafka": "ringhash.interop.kafka:KafkaPartitioner",
+    "ketama": "ringhash.interop.ketama:KetamaRing",
+    "nginx": "ringhash.interop.nginx:NginxRing",
+    "redis": "ringhash.interop.redis:RedisSlots",
+    "uhashring": "ringhash.interop.uhash_placement:UHashPlacement",
 }
 
 
