@@ -479,7 +479,6 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "plan": (Plan, PLAN.to_dict()),
 }
 FIELDS = [(kind, field) for kind, (_, good) in KINDS.items() for field in good]
-MAY_BE_LEFT_OUT = {"version", "weight", "zone", "vnodes", "seed", "hash_tags"}
 
 
 DEFAULTS = {"version", "weight", "zone", "vnodes", "seed", "hash_tags"}  # of RING and of a node of weight 1

@@ -68,7 +68,11 @@ def changes_for(
         if node.name in changes:
             raise ValueError(f"the node {name!r} is reweighted and also removed or added")
         changes[node.name] = NodeChange(node, node.weighing(weight))
-    return tuple(changes[name] for name in sorted(changes) if _matters(changes[name]))
+    return tuple(
+        changes[name]
+        for name in sorted(changes)
+        if _matters(changes[name]) or node_data(changes[name].before) is not node_data(changes[name].after)
+    )
 
 
 def weights_from(weights: Mapping[str, float] | None, what: str = "reweight") -> dict[str, float]:

@@ -216,7 +216,7 @@ def nodes_from(nodes: Iterable[str | Node] | Mapping[str, Any], what: str = "nod
         TypeError: It is neither, or one name was given instead of many.
         ValueError: A name or a weight is out of its range.
     """
-    if isinstance(nodes, (str, bytes, Node)):
+    if isinstance(nodes, (str, bytes, bytearray, memoryview, Node)):
         raise TypeError(f"{what} must be an iterable of nodes; for one node write [{nodes!r}]")
     if isinstance(nodes, Mapping):
         pairs = list(nodes.items())

@@ -364,7 +364,7 @@ class Plan(Immutable):
     def to_dict(self) -> dict[str, object]:
         """Return the plan as a dictionary that JSON can hold; a move is [start, end, from, to].
 
-        Positions of a space of more than 2**53 are text; `nodes` and `rows` are left out where there are none.
+        Positions of a space of more than 2**53 are text; `nodes` and `rows` are there if there are any.
         """
         most = self.space.size
         nodes, rows = self.changes

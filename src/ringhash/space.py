@@ -15,7 +15,8 @@ from ringhash.ranges import KeyRange
 from ringhash.records import document, field, read_document, read_word, word
 
 __all__ = [
-    "ADDRESS_BYTES", "HashSpace", "Keys", "ModuloSpace", "Space", "check_integer", "check_options", "space_from",
+    "ADDRESS_BYTES", "HashSpace", "Keys", "ModuloSpace", "Space", "check_integer", "check_options", "load",
+    "read_reading", "space_from",
 ]  # fmt: skip
 
 ADDRESS_BYTES = 8
@@ -82,7 +83,7 @@ class Space(Immutable):
             raise IndexError(f"a position is from 0 to {self.size - 1}, not {position}")
         return None if position == self.size else position.to_bytes(ADDRESS_BYTES, "big")
 
-    def keys(self, positions: KeyRange) -> Keys | None:
+    def keys(self, positions: KeyRange) -> Keys | None:  # noqa: ARG002  (others need it)
         """Return what a database can filter by to find the keys of some positions; None if nothing does."""
         return None
 

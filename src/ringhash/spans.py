@@ -259,6 +259,6 @@ def relative_balance(shares: _Array, weights: Sequence[float]) -> Balance:
 
 
 def _renamed(names: tuple[str, ...], into: tuple[str, ...]) -> _Array:
-    """For each of `names`, and for nobody at index -1, the index of it in `into`; below -1 if it is not there."""
+    """For each of `names`, and for nobody at index -1, its index in `into`; below -1 if it is not there."""
     place = {name: i for i, name in enumerate(into)}
     return np.array([*(place.get(name, -2 - i) for i, name in enumerate(names)), -1], np.intp)

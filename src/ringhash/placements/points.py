@@ -186,11 +186,11 @@ _set_zones = slot_setter(PointTable, "_zones")
 
 @own_methods
 class MixedRing(PointTable):
-    """The ring in the middle of a handover: some ranges belong to the ring after it, the rest to the one before.
+    """The ring in the middle of a handover: some ranges go by the ring after it, the rest by the one before.
 
-    It is a table of points as any ring is, so a lookup costs the same. Inside of the ranges that are done it
-    has the points of the ring after, outside those of the ring before, and where a range begins or ends between
-    two points, a point of its own, which belongs to whoever owns that position:
+    It is a table of points as any ring is, so a lookup costs the same. Inside the ranges that are done it
+    has the points of the ring after, outside those of the ring before. Where a range begins or ends between
+    two points, it has a point of its own, which belongs to whoever owns that position:
 
         before   ----A--------A----B------        done: the range [ ]
         after    ----A---C----A----B------
