@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ringhash import DuplicateNodeError, Move, Node, Plan, Ring, Router, StalePlanError
 from ringhash.batch import readable
+from ringhash.membership import changes_between
 from ringhash.node import names_from, nodes_from
 from ringhash.placement import KINDS, Placement, placement_from, verified
 from ringhash.placements.assignment import Assignment, assign
@@ -107,7 +110,7 @@ def test_a_plan_of_another_placement_is_stale(before: Placement, after: Placemen
 
 
 def test_a_diff_needs_one_kind_and_one_reading() -> None:
-    with pytest.raises(TypeError, match="of kind 'ring' has plans .* not to one of kind 'assignment'"):
+    with pytest.raises(TypeError, match=r"of kind 'ring' has plans .* not to one of kind 'assignment'"):
         RING.diff(SHARDS)
     with pytest.raises(TypeError, match="not to one of kind 'ring'"):
         SHARDS.diff(RING)
@@ -126,6 +129,23 @@ def test_a_mistaken_direction_is_found() -> None:
         assert [(move.source, move.target) for move in there.moves] == [
             (move.target, move.source) for move in back.moves
         ]
+
+
+@given(
+    st.lists(st.sampled_from("abcdef"), unique=True),
+    st.lists(st.sampled_from("abcdef"), unique=True),
+    st.data(),
+)
+def test_what_becomes_of_each_node(before: list[str], after: list[str], data: st.DataObject) -> None:
+    """Whether a node that stays is the same object, an equal one or another one."""
+    old = {name: Node(name) for name in sorted(before)}
+    kinds = {name: data.draw(st.sampled_from(["same", "equal", "heavier"])) for name in sorted(after)}
+    new = {name: Node(name, 2.0 if kind == "heavier" else 1.0) for name, kind in kinds.items()}
+    new.update({name: old[name] for name, kind in kinds.items() if kind == "same" and name in old})
+    expected = [
+        (old.get(name), new.get(name)) for name in sorted({*old, *new}) if old.get(name) != new.get(name)
+    ]
+    assert list(changes_between(tuple(old.values()), tuple(new.values()))) == expected
 
 
 # -- every kind ----------------------------------------------------------------------------------------------
@@ -147,9 +167,14 @@ def test_a_placement_answers_alike_for_a_key_many_keys_and_a_position(placement:
     assert placement.balance == pytest.approx(
         placement.spans.balance([node.weight for node in placement.nodes])
     )
+    assert placement.owner_at(np.uint32(3)) == placement.owner_at(3)  # type: ignore[arg-type]
     for position in (-1, placement.space.size):
         with pytest.raises(IndexError):
             placement.owner_at(position)
+    for wrong in (1.0, "1", None):
+        for owner_at in (placement.owner_at, placement.spans.owner_at):
+            with pytest.raises(TypeError):
+                owner_at(wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS, ids=lambda placement: placement.kind)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from itertools import compress, count
+from operator import is_not
 
 from ringhash.errors import DuplicateNodeError, UnknownNodeError
 from ringhash.node import Node, names_from, nodes_from, plain_name_of, plain_type, weight_from
@@ -89,10 +91,19 @@ def node_data(node: Node | None) -> object:
 
 def changes_between(before: tuple[Node, ...], after: tuple[Node, ...]) -> tuple[NodeChange, ...]:
     """Return what became of each node between two memberships, in order of names. O(nodes)."""
-    old = {node.name: node for node in before}
-    new = {node.name: node for node in after}
+    # Most nodes are the same objects on both sides: what both begin and end with is not looked at.
+    first = _same(before, after)
+    before, after = before[first:], after[first:]
+    last = _same(before[::-1], after[::-1])
+    old = {node.name: node for node in before[: len(before) - last]}
+    new = {node.name: node for node in after[: len(after) - last]}
     pairs = (NodeChange(old.get(name), new.get(name)) for name in sorted(old.keys() | new.keys()))
     return tuple(filter(_matters, pairs))
+
+
+def _same(one: tuple[Node, ...], other: tuple[Node, ...]) -> int:
+    """Return how many nodes at the beginning of both are the same objects."""
+    return next(compress(count(), map(is_not, one, other)), min(len(one), len(other)))
 
 
 def changed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from operator import index
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
@@ -92,6 +93,7 @@ class Spans(Immutable):
         Raises:
             IndexError: The position is not from 0 to `size - 1`.
         """
+        position = index(position)
         if not 0 <= position < self.size:
             raise IndexError(f"a position is from 0 to {self.size - 1}, not {position}")
         owner = int(self.owners[bisect_left(cast("Sequence[int]", self.ends), position)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
+from operator import index
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self, cast
 
 import numpy as np
@@ -86,13 +87,13 @@ class Assignment(ShardTable, Placement):
         if len(of) != shards.count:
             raise ValueError(f"{shards.count} shards need as many owners, not {len(of)}")
         try:
-            index = np.array([numbers[name] for name in of], np.intp)
+            places = np.array([numbers[name] for name in of], np.intp)
         except KeyError as error:
             raise UnknownNodeError(f"a shard belongs to {error.args[0]!r}, which is no node") from None
-        index.flags.writeable = False
+        places.flags.writeable = False
         space = ModuloSpace(shards.count, shards.seed, shards.hash_tags)
-        self = ShardTable.__new__(cls, names, index.astype(np.int32), shards.seed, shards.hash_tags)
-        for set_slot, value in zip(_SET_SLOTS, (None, index, space, members, of, shards), strict=True):
+        self = ShardTable.__new__(cls, names, places.astype(np.int32), shards.seed, shards.hash_tags)
+        for set_slot, value in zip(_SET_SLOTS, (None, places, space, members, of, shards), strict=True):
             set_slot(self, value)
         return self
 
@@ -110,6 +111,7 @@ class Assignment(ShardTable, Placement):
             EmptyRingError: Nobody has it.
             IndexError: The shard is not from 0 to count - 1.
         """
+        position = index(position)
         if not 0 <= position < self.shards.count:
             raise IndexError(f"a shard is from 0 to {self.shards.count - 1}, not {position}")
         return self.owners[position] or self._fail_owner(position)

@@ -120,6 +120,7 @@ class PointTable(Table, Walkable):
         >>> ring.owner_at(ring.position("user:7")) == ring.owner("user:7")
         True
         """
+        position = operator.index(position)
         if not 0 <= position < SPACE:
             raise IndexError(f"a position is from 0 to {SPACE - 1}, not {position}")
         points = self.points
