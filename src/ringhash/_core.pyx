@@ -39,7 +39,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
 from ringhash._cells cimport (
-    NARROW_NODES, Points, buckets_for, cell_size, fill_cells, find, find_in,
+    CELL, NARROW_NODES, Points, buckets_for, cell_size, fill_cells, find, find_in,
     lower_bound, nearest, owner_from, prefetch, prefetch_cell, starts_size,
 )
 from ringhash._merge cimport (
@@ -118,6 +118,7 @@ cdef extern from *:
     void large_pages "ringhash_large_pages"(void*, size_t)
 
 MAX_POINTS = 2**27
+CELL_CODE = CELL.decode()
 
 cdef object Integer = np.integer
 
