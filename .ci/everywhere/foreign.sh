@@ -107,4 +107,4 @@ fi
 # What starts another Python would start one of this machine.
 # shellcheck disable=SC2086
 there "/usr/bin/$qemu" /usr/bin/python3.11 -m pytest -q -p no:cacheprovider -m "not slow" \
-    --hypothesis-profile=few -k "not does_not_crash_or_hang and not spawned" $tests
+    --hypothesis-profile=few -k "not does_not_crash_or_hang and not spawned and not stress" $tests
