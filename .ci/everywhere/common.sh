@@ -20,11 +20,11 @@ keep() {
     flock -n 9 || skip "another run uses $work"
 }
 
-# need PACKAGE:COMMAND ...: have these commands, or install their packages.
+# need PACKAGE:COMMAND ...: have these commands (or files, by their whole path), or install their packages.
 need() {
     local pair missing=()
     for pair in "$@"; do
-        command -v "${pair#*:}" >/dev/null || missing+=("${pair%%:*}")
+        command -v "${pair#*:}" >/dev/null || [ -e "${pair#*:}" ] || missing+=("${pair%%:*}")
     done
     if [ ${#missing[@]} = 0 ]; then return; fi
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then skip "install ${missing[*]}"; fi

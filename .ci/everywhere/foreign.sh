@@ -18,7 +18,7 @@ case $arch in
 esac
 [ "$(id -u)" = 0 ] || skip "unpacking a foreign Debian and chroot need root"
 cross=gcc-$triple
-need ${qemu:+qemu-user-static:$qemu} "$cross:$triple-gcc"
+need ${qemu:+qemu-user-static:$qemu} "$cross:$triple-gcc" "libc6-dev-$arch-cross:/usr/$triple/include/stdlib.h"
 keep "$arch"
 root=$work/root
 unshare -m true 2>/dev/null || skip "this machine allows no mounts (unshare -m)"
@@ -82,7 +82,7 @@ compile() { # FOLDER FLAGS...: every module, into that folder
         module=${file#build/src/}
         mkdir -p "$(dirname "$folder/$module")"
         nice -n 5 "$triple-gcc" -shared -fPIC -O3 -g0 -DNDEBUG -fwrapv "$@" -I"$root/usr/include/python3.11" \
-            -idirafter "$root/usr/include" -o "$folder/${module%.c}.cpython-311-${triple/i686/i386}.so" "$file"
+            -idirafter "$root/usr/include" -o "$folder/${module%.c}.cpython-311-${triple/i686/i386}.so" "$file" || exit 1
     done
 }
 if [ "$cell" = refused ]; then
