@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+MACHINES ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
@@ -14,7 +15,7 @@ CORE := $(wildcard src/ringhash/*.px[di] src/ringhash/*.pyx src/ringhash/interop
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo gateway balancer test chaos lint format types build bench asan valgrind clean
+.PHONY: help demo gateway balancer test chaos lint format types build bench asan portable everywhere valgrind clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,6 +96,19 @@ asan: $(VENV)-asan/.made ## The core's tests under AddressSanitizer (needs libas
 	LD_PRELOAD="$(ASAN_RUNTIME)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 		$(VENV)-asan/bin/python -m pytest tests -m core -p no:cacheprovider $(PYTEST_ARGS)
 
+# What machines without SSE2 have. Its own environment, and its own objects.
+$(VENV)-portable/.made:
+	sh .ci/make-venv "$(PYTHON)" $(VENV)-portable
+	@touch $@
+
+portable: $(VENV)-portable/.made ## The core's tests with the core of a machine without SSE2
+	RINGHASH_PORTABLE=1 $(VENV)-portable/bin/python -m pip install --quiet ".[cli,interop]" --group test --group frames
+	$(VENV)-portable/bin/python -m pytest tests -m core -p no:cacheprovider $(PYTEST_ARGS)
+
+# Needs Debian, and root for most of it; see .ci/everywhere/run. Downloads and builds are kept in ~/.cache.
+everywhere: ## The core on other machines: without the GIL, s390x, aarch64; 32 bits are refused. MACHINES="arm64"
+	PYTHON="$(PYTHON)" .ci/everywhere/run $(MACHINES)
+
 # valgrind needs Debian's valgrind (and libc6-dbg). PYTHONMALLOC=malloc lets it see every block of Python's.
 # About fifty times slower: narrow it with PYTEST_ARGS.
 valgrind: $(VENV)/.core ## The core's tests under valgrind (needs valgrind)
@@ -102,6 +116,6 @@ valgrind: $(VENV)/.core ## The core's tests under valgrind (needs valgrind)
 		$(BIN)/python -m pytest tests -m "core and not slow" --hypothesis-profile=few -p no:cacheprovider $(PYTEST_ARGS)
 
 clean: ## Take away all that was built or installed here
-	rm -rf .venv .venv-asan build dist wheelhouse src/*.egg-info src/ringhash/*.so
+	rm -rf .venv .venv-asan .venv-portable build dist wheelhouse src/*.egg-info src/ringhash/*.so
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,6 +1,7 @@
 """The compiled core, ringhash._core, the table of ringhash.interop and that of range maps. All else is in pyproject.toml."""
 
 import os
+import sys
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,6 +12,13 @@ from setuptools.command.build_ext import build_ext
 # RINGHASH_SANITIZE=address builds the core for AddressSanitizer: see `make asan`.
 SANITIZE = os.environ.get("RINGHASH_SANITIZE", "")
 SANITIZE_FLAGS = [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer", "-g"] if SANITIZE else []
+
+# RINGHASH_PORTABLE=1 builds it as machines without SSE2 and NEON have it: see `make portable`.
+PORTABLE = os.environ.get("RINGHASH_PORTABLE", "") not in {"", "0"}
+KIND = "-".join(filter(None, [SANITIZE, "portable" * PORTABLE]))
+
+if sys.maxsize < 2**32:
+    raise SystemExit("ringhash needs a 64-bit Python: sizes and sums of a ring do not fit into 32 bits.")
 
 
 class BuildCore(build_ext):
@@ -31,6 +39,7 @@ core = Extension(
     "ringhash._core",
     ["src/ringhash/_core.pyx"],
     depends=[path.as_posix() for path in sorted(Path("src/ringhash").glob("*.px[di]"))],
+    define_macros=[("RINGHASH_PORTABLE", "1")] if PORTABLE else [],
 )
 
 table = Extension(
@@ -60,6 +69,6 @@ setup(
         },
     ),
     cmdclass={"build_ext": BuildCore},
-    # Objects with and without a sanitizer must never be mixed.
-    options={"build": {"build_base": f"build/{SANITIZE}"}} if SANITIZE else {},
+    # Objects of one kind and another must never be mixed.
+    options={"build": {"build_base": f"build/{KIND}"}} if KIND else {},
 )

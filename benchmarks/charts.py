@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from benchmarks.cases import VNODE_COUNTS
 from benchmarks.measure import MOVED_NODES, PEAK_NODES, Results
-from ringhash.sizing import expected_peak
+from ringhash.balance.sizing import expected_peak
 
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PINK = (
     "#000000", "#e69f00", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#cc79a7",

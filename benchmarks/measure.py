@@ -20,7 +20,7 @@ from benchmarks import cases, exact, memory, peers
 from benchmarks.cases import SIZES, YARDSTICK
 from benchmarks.timing import LOOP, Case, Times, interleaved
 from ringhash import Ring, Router
-from ringhash.sizing import expected_peak
+from ringhash.balance.sizing import expected_peak
 
 PEER_SIZES = (10, 100, 1000)
 MOVED_NODES = 100

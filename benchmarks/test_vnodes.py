@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import cases, exact
-from ringhash.sizing import expected_peak
+from ringhash.balance.sizing import expected_peak
 
 pytestmark = pytest.mark.benchmark(max_time=0.2, min_rounds=5, disable_gc=True)
 

@@ -36,7 +36,7 @@ def main() -> int:
     router.index_many(tails)
     took = time.perf_counter() - start
     title(page, "Eight gateways", f"all flights routed in {took * 1000:.0f} ms")
-    before = router.ring
+    before = router.placement
     page.balance(before, count(before, [tails]), "flights")
 
     # What would a ninth change? A plan looks and changes nothing.
@@ -47,7 +47,7 @@ def main() -> int:
     # Now it is done, and every flight is asked again.
     router.apply(plan)
     title(page, "The plan is applied", f"epoch {router.epoch}")
-    found = check(plan, before, router.ring, [tails])
+    found = check(plan, before, router.placement, [tails])
     page.check(found, "flights")
     if {target for _, target in found.pairs} == {"gw-9"}:
         page.line("All of them to gw-9, and none between two of the old gateways.")

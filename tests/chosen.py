@@ -73,7 +73,7 @@ def crowd_between(start: int, end: int, count: int) -> list[str]:
 
 
 def model_of(ring: Ring | Router) -> ModelRing:
-    ring = ring.ring if isinstance(ring, Router) else ring
+    ring = ring.placement if isinstance(ring, Router) else ring
     nodes = {node.name: (node.weight, node.zone) for node in ring.nodes}
     return ModelRing(nodes, ring.vnodes, ring.seed, ring.hash_tags)
 

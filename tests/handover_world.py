@@ -6,50 +6,33 @@ machine believes: the nodes know themselves whether they serve a piece.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
+from contextlib import suppress
 from typing import Any
 
-from ringhash.handover import machine as genuine
-from ringhash.handover.machine import Command, Options, Record, Side
+from ringhash.errors import HandoverError
+from ringhash.handover.machine import Command, Machine
 from ringhash.handover.pieces import Piece
-from ringhash.plan import KeyRange
+from ringhash.handover.record import Options, Record, Side
+from ringhash.ranges import Ranges
+from ringhash.space import HashSpace
 
 
 class Crash(Exception):  # noqa: N818
     """The process ends here."""
 
 
-UNDER_WAY = {"PREPARING", "STOPPING", "STOPPED", "STARTING"}
-
-
-def mutant(module: ModuleType, **changes: str) -> Any:
-    """The module with some of its lines changed: `changes` are pairs `a=old, b=new, c=old, ...`."""
-    path = Path(str(module.__file__))
-    source = path.read_text()
-    texts = list(changes.values())
-    for old, new in zip(texts[::2], texts[1::2], strict=True):
-        assert source.count(old) == 1, (
-            f"the line to take out is not there once, but {source.count(old)} times: {old}"
-        )
-        source = source.replace(old, new)
-    spec = importlib.util.spec_from_loader(f"{module.__name__}_mutant", loader=None)
-    assert spec is not None
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = made  # dataclasses look their module up
-    exec(compile(source, f"<mutant of {path.name}>", "exec"), made.__dict__)
-    return made
+CUTOVER = {"STOPPING", "STOPPED", "STARTING"}
+UNDER_WAY = {"PREPARING", "PREPARED", *CUTOVER}
+FIRST_NODE = {"stop", "undo", "finish"}  # the calls that are about the source of their piece
 
 
 def some_pieces() -> tuple[Piece, ...]:
     """Pieces between a few nodes, some of which share a node and some not."""
     pairs = ["ae", "bf", "ce", "af", "bc"]
     return tuple(
-        Piece(i, source, target, (KeyRange(100 * i, 100 * i + 9),), 0.01)
+        Piece(i, source, target, Ranges.of([(100 * i, 100 * i + 9)]), HashSpace(), 0.01)
         for i, (source, target) in enumerate(pairs)
     )
 
@@ -64,10 +47,10 @@ class World:
         self,
         pieces: tuple[Piece, ...],
         options: Options,
-        module: Any = genuine,
+        kind: type[Machine] = Machine,
         written: list[Record] | None = None,
     ) -> None:
-        self.pieces, self.options, self.module = pieces, options, module
+        self.pieces, self.options, self.kind = pieces, options, kind
         self.now = 100.0
         self.disk: list[Record] = [] if written is None else written
         self.serving: dict[int, set[str]] = {p.number: {p.source} - {None} for p in pieces}  # type: ignore[misc]
@@ -81,6 +64,8 @@ class World:
         self.answered: list[int] = []
         self.dead: set[str] = set()
         self.running: set[int] = set()
+        self.cutting: set[int] = set()
+        self.dropped: set[tuple[int, str]] = set()  # (piece, node): it was finished there
         self.ended: list[float] = []
         self.fuse: int | None = None
         self.crash_after = False
@@ -92,7 +77,9 @@ class World:
 
     def boot(self) -> None:
         # What a new process does not know: when the last piece ended. It must pause, to be sure.
-        self.machine = self.module.Machine(self.pieces, self.options, self.write, list(self.disk))
+        holds = self.machine.holds if self.writes else 0  # as the driver does in the same process
+        self.machine = self.kind(self.pieces, self.options, self.write, list(self.disk))
+        self.machine.holds = holds
 
     def write(self, record: Record) -> None:
         self.writes += 1
@@ -108,21 +95,43 @@ class World:
         self.disk.append(Record(*(str(x) if isinstance(x, str) else x for x in record)))
         number, state = record.piece, record.state
         if number < 0:
+            if record.state == "REVERSE":
+                assert not self.dropped, "a way back after a finish"
             return
+        self.cut_over(record)
         answered = {"STOPPED": {"stop"}, "DONE": {"stop", "start", "prepare", "undo"}}
         answered["UNDONE"] = answered["DONE"]
         self.unanswered = {
             key for key in self.unanswered if key[0] != number or key[1] not in answered.get(state, ())
         }
         if state in UNDER_WAY and number not in self.running:
-            lately = [t for t in self.ended if t > self.now - self.options.pause]
-            assert len(self.running) + len(lately) < self.options.parallel, "no pause between two pieces"
-            for other in self.running:
-                assert not self.pieces[other].nodes & self.pieces[number].nodes, "two pieces of one node"
+            most = self.options.parallel + self.options.ahead
+            lately = [] if self.options.ahead else self.lately()
+            assert len(self.running) + len(lately) < most, "no pause between two pieces"
             self.running.add(number)
         elif state not in UNDER_WAY and number in self.running:
             self.running.discard(number)
             self.ended.append(self.now)
+
+    def lately(self) -> list[float]:
+        return [t for t in self.ended if t > self.now - self.options.pause]
+
+    def cut_over(self, record: Record) -> None:
+        """What must be so when a piece is about to stop, or is no longer between two owners."""
+        number, state = record.piece, record.state
+        if state not in CUTOVER:
+            self.cutting.discard(number)
+        elif state == "STOPPING" and number not in self.cutting:
+            if self.options.wait and self.machine.standings[number].state.value == "PREPARED":
+                said = {"-1", str(number)} & {r.note for r in self.disk if r.state == "GO"}
+                assert said or self.machine.backward, "a stop before `go`"
+            others = self.cutting if self.options.ahead else self.running - {number}
+            for other in others:
+                assert not self.pieces[other].nodes & self.pieces[number].nodes, "two pieces of one node"
+            assert len(self.cutting) + len(self.lately()) < self.options.parallel, (
+                "no pause between two pieces"
+            )
+            self.cutting.add(number)
 
     def guarded(self, event: Callable[[], object]) -> None:
         try:
@@ -155,10 +164,12 @@ class World:
     def send(self, command: Command) -> None:
         piece, number = command.piece, command.piece.number
         written = self.disk[-1].seq if self.disk else 0
-        assert command.token <= written, "a call before its record"
+        assert piece.token <= written, "a call before its record"
         assert all(c.piece.number != number for c in self.calls.values()), "two calls of one piece at once"
-        assert all(command.token > c.token for c in self.ghosts), "a token that a dead process has used"
+        assert all(piece.token > c.piece.token for c in self.ghosts), "a token that a dead process has used"
         if command.call in ("start", "undo"):
+            back_to = piece.target if command.call == "start" else piece.source
+            assert (number, str(back_to)) not in self.dropped, "a way back after a finish"
             me = piece.target if command.call == "start" else piece.source
             other = piece.source if command.call == "start" else piece.target
             if command.call == "start" and other is not None and other not in self.dead:
@@ -172,12 +183,15 @@ class World:
     def effect(self, command: Command) -> None:
         """The call reaches its node, which knows tokens."""
         piece, number = command.piece, command.piece.number
-        node = piece.target if command.call in ("start", "prepare") else piece.source
-        if node is None or node in self.dead or command.token < self.fence[number, node]:
+        node = piece.source if command.call in FIRST_NODE else piece.target
+        if node is None or node in self.dead or piece.token < self.fence[number, node]:
             return
-        self.fence[number, node] = command.token
+        self.fence[number, node] = piece.token
         if command.call == "stop":
             self.serving[number].discard(node)
+        elif command.call == "finish":
+            assert node not in self.serving[number], "what is finished serves"
+            self.dropped.add((number, node))
         elif command.call in ("start", "undo"):
             self.serving[number].add(node)
             self.confirmed.discard((number, node))
@@ -209,18 +223,15 @@ class World:
         for nodes in self.serving.values():
             nodes.discard(name)
         for token, command in list(self.calls.items()):
-            if name == (
-                command.piece.target if command.call in ("start", "prepare") else command.piece.source
-            ):
+            if name == (command.piece.source if command.call in FIRST_NODE else command.piece.target):
                 del self.calls[token]  # nobody is there to answer; an answer that comes all the same is late
                 self.answered.append(token)
         self.guarded(lambda: self.machine.lost(name, self.now))
 
     def say(self, what: str) -> None:
         def event() -> None:
-            if what == "reverse" and self.machine.mode.value == "OVER":
-                return
-            getattr(self.machine, what)()
+            with suppress(HandoverError):  # too late, or too early
+                getattr(self.machine, what)()
 
         self.guarded(event)
 
@@ -233,7 +244,7 @@ class World:
     def check(self) -> None:
         for number, nodes in self.serving.items():
             assert len(nodes) <= 1, f"piece {number} has two owners: {nodes}"
-        for piece, it in zip(self.pieces, self.machine.progress, strict=True):
+        for piece, it in zip(self.pieces, self.machine.standings, strict=True):
             holder = piece.target if it.holder == Side.TARGET else piece.source
             settled = it.state.value not in UNDER_WAY and not it.stuck
             alive = holder is not None and holder not in self.dead
@@ -243,7 +254,7 @@ class World:
 
         if self.machine.mode.value == "OVER":
             for piece in self.pieces:
-                owner = piece.target if self.machine.forward else piece.source
+                owner = piece.source if self.machine.backward else piece.target
                 if owner is not None and owner not in self.dead:
                     assert self.serving[piece.number] == {owner}, "over, and not all pieces are there"
 
@@ -255,8 +266,11 @@ class World:
         """Do with every call what `act` does until the machine has settled; return the end."""
         self.turn()
         for _ in range(steps):
-            if self.machine.settled:
+            if self.machine.settled and not self.machine.awaits_finish:
                 break
+            if self.machine.awaits_finish or (self.options.wait and -1 not in self.machine.going):
+                self.say("finish" if self.machine.awaits_finish else "go")
+                continue
             if any(act(self, command) for command in list(self.calls.values())):
                 continue
             wake = self.machine.wake_at()
@@ -265,5 +279,5 @@ class World:
         return self.end()
 
     def end(self) -> list[tuple[Any, ...]]:
-        state = [(it.state.value, it.holder.value, it.stuck) for it in self.machine.progress]
+        state = [(it.state.value, it.holder.value, it.stuck) for it in self.machine.standings]
         return [(self.machine.mode.value,), *state]

@@ -7,12 +7,10 @@ import itertools
 import os
 import shutil
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("websockets")
@@ -24,19 +22,13 @@ if not EXAMPLE.exists():
     pytest.skip("the examples are not here", allow_module_level=True)
 sys.path.insert(0, str(EXAMPLE))
 
-from front import BATCH, EVERY
 from gateway import TRY_AGAIN
 from gateways import Cluster
 from sessions import Client
 
 pytestmark = pytest.mark.slow
 CLIENTS, NODES = 2000, 5
-
-
-def most_within(times: list[float], seconds: float) -> int:
-    """The most events in any stretch of that length."""
-    times = sorted(times)
-    return max((np.searchsorted(times, t + seconds, "left") - i for i, t in enumerate(times)), default=0)
+LONG = 300  # seconds that only a hang takes
 
 
 async def stats_of(cluster: Cluster) -> dict[str, Any]:
@@ -46,7 +38,7 @@ async def stats_of(cluster: Cluster) -> dict[str, Any]:
 async def all_confirmed(clients: list[Client]) -> None:
     """Wait until every message sent so far is confirmed."""
     sent = [len(client.chains) - 1 for client in clients]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LONG):
         while any(client.acked < number for client, number in zip(clients, sent, strict=True)):
             await asyncio.sleep(0.1)
 
@@ -65,15 +57,13 @@ async def course() -> None:
         assert all(len(client.connects) == 1 for client in clients.values())
 
         # A sixth gateway comes in.
-        begin = time.monotonic()
         old = router.route("stale-0")
         old_ports = await cluster.front("ports")
         plan = router.plan(add=["gw-6"])
         assert await cluster.join("gw-6") == plan.to_dict()
-        await cluster.over()
-        await cluster.settled()
+        await cluster.over(LONG)
+        await cluster.settled(LONG)
         await all_confirmed(cluster.clients)
-        took = time.monotonic() - begin
         planned = set(itertools.compress(names, plan.mask(names).tolist()))
         assert {name for name, client in clients.items() if len(client.connects) > 1} == planned
         assert all(len(clients[name].connects) == 2 for name in planned)
@@ -83,12 +73,7 @@ async def course() -> None:
         stats = await stats_of(cluster)
         assert sum(it["adopted"] for it in stats.values()) == 0  # every state was handed over
         assert set(stats["gw-6"]["sessions"]) == planned
-        closed = [t for it in stats.values() for t in it["closed_at"]]
-        came = stats["gw-6"]["accepted_at"]
-        assert len(closed) == len(came) == len(planned)
-        assert most_within(closed, EVERY * 0.95) <= BATCH  # two clocks meet here: 5 % is theirs
-        assert most_within(came, 1.0) <= BATCH / EVERY + BATCH
-        assert took > len(planned) / (BATCH / EVERY)
+        assert sum(it["closed"] for it in stats.values()) == stats["gw-6"]["accepted"] == len(planned)
 
         # A client whose route is old, and two that were told nonsense.
         router = await cluster.router()
@@ -100,21 +85,21 @@ async def course() -> None:
             strangers.append(client)
             cluster.clients.append(client)
             cluster.tasks.append(asyncio.ensure_future(client.run()))
-        await cluster.settled()
+        await cluster.settled(LONG)
         for client in strangers:
             assert client.node == router.owner(client.name)
             assert max(client.hops) <= 2
-            assert client.attempts <= 3
         assert strangers[0].hops == {1: 1}
 
         # One is killed.
         victim = "gw-2"
         held = {name for name in clients if router.owner(name) == victim}
         before = {name: len(client.connects) for name, client in clients.items()}
-        killed = time.time()
         cluster.kill(victim)
-        await asyncio.sleep(0.2)
-        await cluster.settled()
+        async with asyncio.timeout(LONG):  # those that it held have noticed
+            while any(len(clients[name].connects) == before[name] for name in held):
+                await asyncio.sleep(0.1)
+        await cluster.settled(LONG)
         await all_confirmed(cluster.clients)
         assert {name for name, client in clients.items() if len(client.connects) > before[name]} == held
         for name in held:
@@ -122,9 +107,7 @@ async def course() -> None:
             walk = router.walk(name)
             assert next(walk) == victim
             assert clients[name].connects[-1][1] == next(walk)
-        back = [clients[name].connects[-1][0] - killed for name in held]
-        assert most_within(back, 0.1) < 0.4 * len(back)  # spread, and not all at once
-        assert (await cluster.router()).ring == router.ring.without(victim)
+        assert (await cluster.router()).placement == router.placement.changed(remove=[victim])
         stats = await stats_of(cluster)
         assert sum(it["adopted"] for it in stats.values()) <= len(held) + 3
 
@@ -132,10 +115,7 @@ async def course() -> None:
         everybody = [*clients.values(), *strangers]
         assert [fault for client in everybody for fault in client.faults] == []
         assert all(client.acked > 0 for client in clients.values())
-        busiest = f"{most_within(closed, 1.0)} closed and {most_within(came, 1.0)} back in the busiest second"
-        print(
-            f"{len(planned)} of {CLIENTS} moved in {took:.1f} s, {busiest}; {len(held)} back after the kill"
-        )
+        print(f"{len(planned)} of {CLIENTS} moved; {len(held)} back after the kill")
 
 
 def test_a_gateway_joins_and_another_one_is_killed() -> None:
@@ -146,9 +126,9 @@ async def small_course(scripts: Path) -> tuple[int, list[str], Counter[int]]:
     async with Cluster(2, scripts) as cluster:
         await cluster.connect(60, 0.2)
         await cluster.join("gw-3")
-        await cluster.over()
-        await cluster.settled()
-        await asyncio.sleep(1)
+        await cluster.over(LONG)
+        await cluster.settled(LONG)
+        await all_confirmed(cluster.clients)
         stats = await stats_of(cluster)
         faults = [fault for client in cluster.clients for fault in client.faults]
         codes = Counter(code for client in cluster.clients for _, code, _ in client.closes)
@@ -161,13 +141,21 @@ def test_a_small_course() -> None:
     assert set(codes) <= {1012, TRY_AGAIN}
 
 
+FORGETFUL = """
+import asyncio, importlib.util, sys
+spec = importlib.util.spec_from_file_location("genuine", sys.argv.pop())
+genuine = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(genuine)
+genuine.Gateway.adopt = lambda self, states: None
+asyncio.run(genuine.main(sys.argv[1], int(sys.argv[2])))
+"""
+
+
 def test_a_gateway_that_takes_no_state_is_found_out(tmp_path: Path) -> None:
-    """The control: with one line taken out of the gateway, the same check fails."""
+    """The control: a gateway that does not take the states it is given, and the same check fails."""
     scripts = tmp_path / "scripts"
     shutil.copytree(EXAMPLE, scripts)
-    source = (scripts / "gateway.py").read_text()
-    line = '            self.states.update(data["states"])'
-    assert source.count(line) == 1
-    (scripts / "gateway.py").write_text(source.replace(line, "            pass"))
+    where = f"sys.argv.append({str(EXAMPLE / 'gateway.py')!r})"
+    (scripts / "gateway.py").write_text(FORGETFUL.replace("spec = ", f"{where}\nspec = ", 1))
     adopted, _, _ = asyncio.run(small_course(scripts))
     assert adopted

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from model import SPACE, ModelRing
+from model import ModelRing
 
 from ringhash import EmptyRingError, Node, NoNodeAvailableError, Router, UnknownNodeError
+from ringhash.balance import stats
 
 KEYS = [f"user:{i}" for i in range(300)]
 NAMES = ["gw-1", "gw-2", "gw-3", "gw-4", "gw-5"]
@@ -41,7 +41,7 @@ def test_a_key_of_a_node_that_is_down_goes_to_the_next_node_of_its_walk(down, vn
         assert tuple(router.walk(key)) == tuple(name for name in before[key] if name not in down)
         live = len(NAMES) - len(down)
         assert not live or router.owners(key, live) == tuple(router.walk(key))
-        with pytest.raises(ValueError, match=f"that are up, {live}, not {live + 1}" if down else "nodes"):
+        with pytest.raises(ValueError, match=f"nodes, {live}, not {live + 1}"):
             router.owners(key, live + 1, strict=True)
         if live:
             assert router.owners(key, live + 1) == router.owners(key, live)
@@ -51,11 +51,11 @@ def test_a_key_of_a_node_that_is_down_goes_to_the_next_node_of_its_walk(down, vn
 
 def test_marking_is_no_change_of_ownership():
     router = Router(NAMES)
-    ring, digest, plan = router.ring, router.ring.digest, router.plan(add=["gw-6"])
+    ring, digest, plan = router.placement, router.placement.digest, router.plan(add=["gw-6"])
     assert router.mark_down("gw-2")
     assert not router.mark_down("gw-2"), "it was down"
     assert router.down == ("gw-2",)
-    assert (router.ring, router.ring.digest, router.epoch) == (ring, digest, 0)
+    assert (router.placement, router.placement.digest, router.epoch) == (ring, digest, 0)
     assert "gw-2" in router
     assert [node.name for node in router.nodes] == NAMES
     router.apply(plan)  # a plan of before is not stale
@@ -85,9 +85,9 @@ def test_all_nodes_down_is_an_error_of_its_own():
             ask("user:7")
     with pytest.raises(LookupError):
         router.owner("user:7")
-    assert router.ring.owner("user:7") in NAMES, "who would rather try anyway asks the members"
+    assert router.placement.owner("user:7") in NAMES, "who would rather try anyway asks the members"
     assert len(router.index_many([])) == 0
-    assert [move.target for move in router.displaced("gw-1")] == [None] * len(router.displaced("gw-1"))
+    assert set(router.snapshot.answering.spans.owners.tolist()) == {-1}
     router.mark_up("gw-3")
     assert router.owner("user:7") == "gw-3"
     with pytest.raises(EmptyRingError):
@@ -106,25 +106,20 @@ def test_many_keys_answer_as_one_key_does():
         given = iter(listed) if not isinstance(keys, (list, tuple, np.ndarray)) else keys
         indexes = router.index_many(given)
         assert indexes.dtype == np.intp
-        assert [router.ring.nodes[i].name for i in indexes] == expected
+        assert [router.placement.nodes[i].name for i in indexes] == expected
 
 
-def test_displaced_ranges_are_exactly_those_of_the_node_and_say_where_they_are():
+def test_the_answering_placement_says_who_serves_the_ranges_of_a_node_that_is_down():
     router = Router(NAMES, vnodes=20)
     before = {key: router.owner(key) for key in KEYS}
-    assert len(router.displaced("gw-2")) == 0
+    assert router.snapshot.answering is router.placement
     router.mark_down("gw-2", "gw-3")
-    for name in ("gw-2", "gw-3"):
-        moves = router.displaced(name)
-        assert sum(move.range.size for move in moves) == sum(r.size for r in router.ring.ranges(name))
-        assert moves.fraction == pytest.approx(router.ring.shares[name])
-        assert {move.source for move in moves} == {name}
-        for key in KEYS:
-            meanwhile = [move.target for move in moves if router.position(key) in move.range]
-            assert meanwhile == ([router.owner(key)] if before[key] == name else [])
-    assert len(router.displaced("gw-1")) == 0
-    with pytest.raises(UnknownNodeError):
-        router.displaced("gw-9")
+    plan = router.placement.diff(router.snapshot.answering)
+    assert {move.source for move in plan.moves} == {"gw-2", "gw-3"}
+    assert plan.fraction == pytest.approx(sum(router.placement.shares[name] for name in ("gw-2", "gw-3")))
+    for key in KEYS:
+        move = plan.move_of(key)
+        assert router.owner(key) == (before[key] if move is None else move.target)
 
 
 def test_removing_a_node_drops_its_mark():
@@ -134,7 +129,7 @@ def test_removing_a_node_drops_its_mark():
     assert router.down == ("gw-3",)
     router.add("gw-2")
     assert router.down == ("gw-3",)
-    assert router.update(remove=["gw-3"], add=[Node("gw-3", zone="b")]).changes
+    assert router.update(remove=["gw-3"], add=[Node("gw-3", zone="b")]).changes.nodes
     assert router.down == ("gw-3",), "it was replaced and is the same machine"
 
 
@@ -241,42 +236,7 @@ def test_the_check_of_one_moment_can_fail():
     assert owners != [first_up(walk, {"gw-2", "gw-3"}) for walk in walks.values()]
 
 
-def best_of(repeat, action):
-    best = float("inf")
-    for _ in range(repeat):
-        began = time.perf_counter()
-        action()
-        best = min(best, time.perf_counter() - began)
-    return best
-
-
-@pytest.mark.slow
-def test_a_mark_costs_no_more_than_a_removal_and_a_lookup_what_it_did():
-    router = Router([f"gw-{i}" for i in range(1000)])
-
-    def removal():
-        router.remove("gw-500")
-        router.add("gw-500")
-
-    def mark():
-        router.mark_down("gw-500")
-        router.mark_up("gw-500")
-
-    def lookups(owner=router.owner, keys=KEYS * 30):
-        for key in keys:
-            owner(key)
-
-    remove, marked, before = best_of(30, removal), best_of(30, mark), best_of(50, lookups)
-    router.mark_down(*(f"gw-{i}" for i in range(0, 1000, 10)))
-    after = best_of(50, lookups)
-    print(f"remove and add {remove * 500:.3f} ms, mark down and up {marked * 500:.3f} ms each; "
-          f"lookup {before / 9e-6:.1f} ns, with 100 of 1,000 nodes down {after / 9e-6:.1f} ns")  # fmt: skip
-    assert marked <= remove
-    assert after <= 1.2 * before
-
-
 def test_the_ring_is_full_while_nodes_are_down():
     router = Router(NAMES)
     router.mark_down("gw-2")
-    assert sum(node.share for node in router.stats().nodes) == pytest.approx(1.0)
-    assert sum(move.range.size for move in router.displaced("gw-2")) < SPACE
+    assert sum(node.share for node in stats(router).nodes) == pytest.approx(1.0)

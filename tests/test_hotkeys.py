@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringhash import EmptyRingError, HotKey, HotKeys, HotReport, Router
+from ringhash import EmptyRingError, Router
+from ringhash.balance import HotKey, HotKeys, HotReport
 
 NAMES = [f"gw-{i}" for i in range(5)]
 
@@ -36,7 +37,7 @@ def test_the_bounds_hold_and_no_heavy_key_is_missed(keys, k, extra):
 
 def test_with_enough_counters_it_counts_exactly():
     hot = HotKeys(k=3)
-    hot.add_many("abracadabra")
+    hot.add_many(list("abracadabra"))
     assert hot.top() == [HotKey("a", 5, 5), HotKey("b", 2, 2), HotKey("r", 2, 2)]
     hot.clear()
     assert (hot.top(), hot.total) == ([], 0)
@@ -55,6 +56,44 @@ def test_keys_that_are_one_to_the_ring_are_one():
     with pytest.raises(OverflowError):
         hot.add(2**64)
     assert hot.total == 9
+
+
+def test_one_key_in_every_form_is_one_key():
+    class Number(int):
+        def __index__(self):
+            raise AssertionError("nobody asks it")
+
+    class Text(bytes):
+        def __bytes__(self):
+            raise AssertionError("nobody asks it")
+
+    hot = HotKeys(k=9)
+    hot.add_many([-1, 2**64 - 1, b"\xff" * 8, np.int64(-1), Number(-1), np.uint64(2**64 - 1)])
+    hot.add_many([Text(b"x"), "x"])
+    assert hot.top() == [HotKey(-1, 6, 6), HotKey("x", 2, 2)]
+    router = Router(NAMES)
+    router.pin(Number(-1), "gw-3")
+    assert router.owner(2**64 - 1) == router.owner_many([np.int64(-1)])[0] == "gw-3"
+    assert hot.report(router).keys[0].node == "gw-3"
+
+
+def test_one_text_is_one_key_and_not_many():
+    hot = HotKeys(k=3)
+    for one in ("hello", b"hello", bytearray(b"hello"), memoryview(b"hello")):
+        with pytest.raises(TypeError, match=r"is one key; write \[key\], or call add\(key\)"):
+            hot.add_many(one)
+    assert (hot.total, hot.top()) == (0, [])
+
+
+def test_a_text_that_has_no_utf8_is_refused_when_it_comes():
+    hot = HotKeys(k=3)
+    hot.add("fine")
+    for hash_tags in (False, True):
+        with pytest.raises(UnicodeEncodeError):
+            HotKeys(k=3, hash_tags=hash_tags).add("\ud800")
+    with pytest.raises(UnicodeEncodeError):
+        hot.add_many(["fine", "\ud800", "never counted"])
+    assert hot.report(Router(NAMES)).keys == [HotKey("fine", 2, 2, Router(NAMES).owner("fine"))]
 
 
 def test_a_hash_tag_is_hot_as_a_whole_and_at_its_node():
@@ -125,6 +164,8 @@ def test_errors():
     for k, counters in ((0, None), (5, 4), (1.5, None), (True, None)):
         with pytest.raises(ValueError, match="1 <= k <= counters"):
             HotKeys(k, counters=counters)
+    with pytest.raises(TypeError, match="hash_tags must be True or False"):
+        HotKeys(hash_tags="no")
     for sample in (0, 1.1, -1, "a"):
         with pytest.raises(ValueError, match="sample must be"):
             HotKeys(sample=sample)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ringhash.interop import EnvoyMaglev, EnvoyRing, HAProxyRing, KetamaRing, NginxRing, UHashRing
+from ringhash.interop import EnvoyMaglev, EnvoyRing, HAProxyRing, KetamaRing, NginxRing, UHashPlacement
 from ringhash.interop.config import PROGRAMS, ConfigError, read_config
 
 pytest.importorskip("crossplane")
@@ -163,7 +163,7 @@ def test_a_list_of_servers(write) -> None:  # type: ignore[no-untyped-def]
     for like in PROGRAMS:
         assert read_config(path, like).servers == servers
     assert read_config(path, "libketama") == KetamaRing(servers, "libketama")
-    assert read_config(path, "uhashring-ketama") == UHashRing(servers, "ketama")
+    assert read_config(path, "uhashring-ketama") == UHashPlacement(servers, "ketama")
 
 
 # --- what is refused ---
@@ -307,3 +307,97 @@ def test_other_refusals(write) -> None:  # type: ignore[no-untyped-def]
         read_config(write("\n", "servers.txt"), "libketama")
     with pytest.raises(FileNotFoundError):
         read_config("nowhere.conf", "nginx")
+
+
+# --- files that are no such configuration ---
+
+BACKEND = "defaults\n balance uri\n hash-type consistent\nbackend app\n server s1 10.0.0.1:80\n"
+UPSTREAM = "upstream u {{ hash $x consistent; server 10.0.0.1:80 weight={}; }}\n"
+DEEP = 2_000
+
+
+@pytest.mark.parametrize("number", ["²", "٣", "9" * 5000, "-1", "1.5"])
+@pytest.mark.parametrize(
+    ("name", "like", "text", "line"),
+    [
+        ("servers.txt", "libmemcached", "a\nb {}\n", 2),
+        ("servers.txt", "envoy", "a\nb {}\n", 2),
+        ("a.cfg", "haproxy", BACKEND + " server s2 10.0.0.2:80 weight {}\n", 6),
+        ("a.cfg", "haproxy", BACKEND + " server s2 10.0.0.2:80 id {}\n", 6),
+        ("a.conf", "nginx", "\n" + UPSTREAM, 2),
+        ("a.yml", "twemproxy", "p:\n servers:\n  - 10.0.0.1:80:{}\n", 3),
+        ("a.yml", "envoy", ENVOY.replace("minimum_ring_size: 2048", "minimum_ring_size: {}"), 8),
+    ],
+)
+def test_a_number_is_of_ascii_digits(write, number: str, name: str, like: str, text: str, line: int) -> None:  # type: ignore[no-untyped-def]
+    path = write(text.replace("{}", number) if like == "envoy" else text.format(number), name)
+    with pytest.raises(ConfigError) as caught:
+        read_config(path, like)
+    assert str(caught.value).startswith(f"{path}:{line}: "), caught.value
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("like", ["nginx", "envoy", "twemproxy"])
+@pytest.mark.parametrize(
+    "text",
+    ["[" * DEEP + "]" * DEEP, "{a: " * DEEP + "1" + "}" * DEEP, '{"a":' * DEEP + "1" + "}" * DEEP, "a {" * DEEP + "}" * DEEP],
+    ids=["lists", "mappings", "json", "blocks"],
+)  # fmt: skip
+def test_brackets_in_brackets(write, like: str, text: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ConfigError):
+        read_config(write(text), like)
+
+
+def test_an_alias_within_itself(write) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        read_config(write("clusters: &a {clusters: *a}\n"), "envoy")
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        read_config(
+            write(ENVOY.replace("minimum_ring_size: 2048", "minimum_ring_size: &a {value: *a}")), "envoy"
+        )
+
+
+@pytest.mark.parametrize("like", ["envoy", "twemproxy", "libketama"])
+def test_a_file_is_utf8(tmp_path: Path, like: str) -> None:
+    path = tmp_path / "latin.txt"
+    path.write_bytes("a: 1\nbé: 2\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"latin\.txt:2: the byte 0xe9 is not UTF-8"):
+        read_config(path, like)
+
+
+def test_a_server_is_utf8_and_a_comment_need_not_be(tmp_path: Path) -> None:
+    path = tmp_path / "latin.conf"
+    path.write_bytes("# é\n".encode("latin-1") + UPSTREAM.format(1).encode())
+    assert read_config(path, "nginx") == NginxRing(["10.0.0.1:80"])
+    path.write_bytes("\nupstream u { hash $x consistent; server é:80; }".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"latin\.conf:2: the server .* is not UTF-8"):
+        read_config(path, "nginx")
+    path.write_bytes("# é\n".encode("latin-1") + BACKEND.encode())
+    assert read_config(path, "haproxy") == HAProxyRing(["s1"])
+    path.write_bytes(BACKEND.replace("s1", "é").encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"latin\.conf:\d+: "):
+        read_config(path, "haproxy")
+
+
+def test_a_file_of_another_program_is_refused_with_a_message(write) -> None:  # type: ignore[no-untyped-def]
+    for text in (BACKEND, "upstream 'u"):
+        with pytest.raises(ConfigError, match="is no nginx configuration: it ends within a directive"):
+            read_config(write(text), "nginx")
+    with pytest.raises(ConfigError, match="has no backend"):
+        read_config(write(NGINX), "haproxy")
+    for like, text in (("envoy", BACKEND), ("twemproxy", BACKEND), ("nginx", TWEMPROXY)):
+        with pytest.raises(ConfigError) as caught:
+            read_config(write(text), like)
+        assert not str(caught.value).rstrip().endswith(":")
+
+
+def test_what_a_file_holds_cannot_steer_a_terminal(write) -> None:  # type: ignore[no-untyped-def]
+    for like, text in (
+        ("nginx", UPSTREAM.format(1).replace("}", "\x1b[2J;}")),
+        ("haproxy", BACKEND + " \x1b[2J x\n"),
+        ("libketama", "a \x1b[2J\n"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            read_config(write(text, "servers.txt" if like == "libketama" else "a.conf"), like)
+        assert "\x1b" not in str(caught.value)
+        assert r"\x1b[2J" in str(caught.value)

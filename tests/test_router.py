@@ -33,7 +33,7 @@ KEYS: list[Any] = ["", "é", b"\0", 0, -1, 2**64 - 1, *map("user:{}".format, ran
 
 def test_a_router_answers_as_its_ring() -> None:
     router, ring = Router(NODES, vnodes=40, seed=3), Ring(NODES, vnodes=40, seed=3)
-    assert router.ring == ring
+    assert router.placement == ring
     assert (router.epoch, router.nodes, len(router), list(router)) == (0, ring.nodes, 3, list(ring))
     assert "gw-1" in router
     assert "gw-4" not in router
@@ -49,15 +49,15 @@ def test_a_router_answers_as_its_ring() -> None:
 
 def test_a_router_starts_with_nodes_or_with_a_ring() -> None:
     ring = Ring(NODES, vnodes=3)
-    assert Router(ring).ring is ring
+    assert Router(ring).placement is ring
     assert Router(ring) == Router(NODES, vnodes=3) == Router(iter(NODES), vnodes=3)
-    assert Router({"a": 2.0}).ring == Ring({"a": 2.0})
-    assert Router().ring == Ring()
+    assert Router({"a": 2.0}).placement == Ring({"a": 2.0})
+    assert Router().placement == Ring()
 
 
 def test_each_change_is_one_epoch_and_returns_its_plan() -> None:
     router = Router(NODES)
-    rings = [router.ring]
+    rings = [router.placement]
     plans = []
     changes: list[Callable[[], Plan]] = [
         lambda: router.add("gw-4", Node("gw-5", 0.5)),
@@ -69,9 +69,9 @@ def test_each_change_is_one_epoch_and_returns_its_plan() -> None:
     ]
     for change in changes:
         plans.append(change())
-        rings.append(router.ring)
+        rings.append(router.placement)
         assert router.epoch == len(plans)
-        check_ring(router.ring, model_of(router))
+        check_ring(router.placement, model_of(router))
     for epoch, plan in enumerate(plans):
         before, after = rings[epoch : epoch + 2]
         assert (plan.epoch, plan.before, plan.after) == (epoch, before.digest, after.digest)
@@ -81,15 +81,15 @@ def test_each_change_is_one_epoch_and_returns_its_plan() -> None:
 
 def test_a_plan_looks_and_changes_nothing() -> None:
     router = Router(NODES)
-    ring = router.ring
+    ring = router.placement
     plan = router.plan(add=["gw-4"], remove=["gw-1"], reweight={"gw-2": 2})
-    assert router.ring is ring
+    assert router.placement is ring
     assert router.epoch == plan.epoch == 0
     assert Router(NODES).update(add=["gw-4"], remove=["gw-1"], reweight={"gw-2": 2}) == plan
     router.apply(plan)
     assert router.epoch == 1
-    assert router.ring.digest == plan.after
-    assert router.ring == Ring([Node("gw-2", 2.0), NODES[2], "gw-4"])
+    assert router.placement.digest == plan.after
+    assert router.placement == Ring([Node("gw-2", 2.0), NODES[2], "gw-4"])
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,11 @@ def test_a_plan_looks_and_changes_nothing() -> None:
 )
 def test_what_changes_nothing_is_no_epoch(change: dict[str, Any]) -> None:
     router = Router(NODES)
-    ring = router.ring
+    ring = router.placement
     plan = router.update(**change)
-    assert (len(plan), plan.changes, plan.before) == (0, (), plan.after)
+    assert (len(plan), plan.empty, plan.before) == (0, True, plan.after)
     router.apply(router.plan(**change))
-    assert router.ring is ring
+    assert router.placement is ring
     assert router.epoch == 0
 
 
@@ -111,7 +111,7 @@ def test_a_name_removed_and_added_is_replaced() -> None:
     assert len(plan) == 0
     assert router.epoch == 1
     assert router.nodes[2] == Node("gw-3", weight=2.0, zone="c")
-    assert router.owners("key", 3, "zone") == router.ring.owners("key", 3, "zone")
+    assert router.owners("key", 3, "zone") == router.placement.owners("key", 3, "zone")
 
 
 def test_a_plan_made_before_a_change_is_stale() -> None:
@@ -123,7 +123,7 @@ def test_a_plan_made_before_a_change_is_stale() -> None:
     router.remove("gw-5")  # the members of the plan again, but at another epoch
     with pytest.raises(StalePlanError, match="epoch 2"):
         router.apply(plan)
-    assert router == Router.from_dict({"epoch": 2, "ring": Ring(NODES).to_dict()})
+    assert router == Router.from_dict({**Router(NODES).to_dict(), "epoch": 2})
 
 
 def test_a_plan_is_applied_once() -> None:
@@ -143,7 +143,7 @@ def test_a_plan_is_applied_once() -> None:
 def test_a_plan_for_another_ring_is_stale(other: Ring) -> None:
     router = Router(NODES)
     for plan in (Router(other).plan(add=["x"]), other.diff(other.with_nodes("x"))):
-        with pytest.raises(StalePlanError, match="digest"):
+        with pytest.raises(StalePlanError, match="made for the placement"):
             router.apply(plan)
     assert router == Router(NODES)
 
@@ -153,7 +153,7 @@ def test_a_plan_without_an_epoch_applies_at_any() -> None:
     router.add("x")
     router.remove("x")
     router.apply(Ring(NODES).diff(Ring(["a"])))
-    assert (router.epoch, router.ring) == (3, Ring(["a"]))
+    assert (router.epoch, router.placement) == (3, Ring(["a"]))
 
 
 def test_a_plan_may_come_from_another_process() -> None:
@@ -167,7 +167,7 @@ def test_the_inverse_of_a_plan_takes_a_change_back() -> None:
     router = Router(NODES)
     plan = router.update(add=["gw-4"], remove=["gw-1"], reweight={"gw-3": 0.5})
     router.apply(plan.inverse())
-    assert router.ring == Ring(NODES)
+    assert router.placement == Ring(NODES)
     assert router.epoch == 2
 
 
@@ -188,12 +188,11 @@ def test_a_plan_that_lies_is_refused() -> None:
     assert router == Router(NODES)
 
 
-def test_a_router_keeps_its_options() -> None:
+def test_a_plan_may_change_the_number_of_points() -> None:
     router = Router(["a", "b"], vnodes=10)
-    with pytest.raises(ValueError, match="vnodes"):
-        router.apply(router.ring.diff(Ring(["a", "b"], vnodes=20)))
+    router.apply(router.placement.diff(Ring(["a", "b"], vnodes=20)))
     router.add("c")
-    assert router.ring == Ring(["a", "b", "c"], vnodes=10)
+    assert router.placement == Ring(["a", "b", "c"], vnodes=20)
 
 
 FAILURES: dict[str, tuple[type[Exception], Callable[[Router], object]]] = {
@@ -217,11 +216,11 @@ FAILURES: dict[str, tuple[type[Exception], Callable[[Router], object]]] = {
 def test_a_change_that_fails_changes_nothing(failure: str) -> None:
     router = Router(NODES)
     router.add("gw-5")
-    ring, state, owners = router.ring, pickle.dumps(router), router.owner_many(KEYS)
+    ring, state, owners = router.placement, pickle.dumps(router), router.owner_many(KEYS)
     error, change = FAILURES[failure]
     with pytest.raises(error):
         change(router)
-    assert router.ring is ring
+    assert router.placement is ring
     assert pickle.dumps(router) == state
     assert [router.owner(key) for key in KEYS] == owners
     router.add("gw-6")  # the lock is free again
@@ -256,7 +255,7 @@ def test_routers_are_compared_by_ring_and_epoch() -> None:
     assert router == Router(NODES[::-1])
     router.add("x")
     router.remove("x")
-    assert router.ring == Ring(NODES)
+    assert router.placement == Ring(NODES)
     assert router != Router(NODES)
     assert router != Ring(NODES)
     with pytest.raises(TypeError, match="unhashable"):
@@ -277,17 +276,19 @@ def test_a_copy_goes_its_own_way(copied: Callable[[Router], Router]) -> None:
     same.apply(router.plan(remove=["gw-1"]))
     router.add("gw-5")
     assert (list(same), list(router)) == (["gw-2", "gw-3", "gw-4"], ["gw-1", "gw-2", "gw-3", "gw-4", "gw-5"])
-    check_ring(same.ring, model_of(same))
+    check_ring(same.placement, model_of(same))
 
 
 def test_a_router_is_shown_with_its_epoch() -> None:
     assert repr(Router(["a"])) == "<Router at epoch 0: Ring(['a'], vnodes=160)>"
-    assert Router(["a"]).to_dict() == {"epoch": 0, "ring": Ring(["a"]).to_dict()}
+    assert Router(["a"]).to_dict() == {
+        "kind": "router", "version": 1, "epoch": 0, "placement": Ring(["a"]).to_dict(),
+    }  # fmt: skip
 
 
 def test_a_router_has_no_other_attributes() -> None:
     router = Router(["a"])
-    for name in ("epoch", "ring", "nodes", "epcoh"):
+    for name in ("epoch", "placement", "nodes", "snapshot", "epcoh"):
         with pytest.raises(AttributeError):
             setattr(router, name, 5)
 
@@ -301,32 +302,4 @@ def test_a_subclass_stays_one() -> None:
     for same in (copy.copy(router), Mine.from_dict(router.to_dict())):
         assert type(same) is Mine
         assert same == router
-    assert router.owner("k") == router.ring.owner("k")
-
-
-def edited(plan: Plan, **fields: object) -> Plan:
-    return Plan.from_dict(plan.to_dict() | fields)
-
-
-def test_a_plan_that_was_edited_is_not_applied() -> None:
-    """Its moves are what people looked at before they agreed, so they must be what happens."""
-    router = Router(["a", "b"])
-    plan = router.plan(add=["c"])
-    moves: Any = plan.to_dict()["moves"]
-    state = router.to_dict()
-    for fields in (
-        {"moves": []},
-        {"moves": moves[1:]},
-        {"moves": [[*moves[0][:3], "zzz"], *moves[1:]]},
-        {"moves": [[moves[0][0], moves[0][1] - 1, *moves[0][2:]], *moves[1:]]},
-        {"seed": 5},
-        {"hash_tags": True},
-    ):
-        with pytest.raises(ValueError, match="the moves of the plan are not those of its changes"):
-            router.apply(edited(plan, **fields))
-    for fields in ({"changes": []}, {"after": "0" * 32}):
-        with pytest.raises(ValueError, match="it was edited"):
-            router.apply(edited(plan, **fields))
-    assert router.to_dict() == state
-    router.apply(edited(plan))
-    assert "c" in router
+    assert router.owner("k") == router.placement.owner("k")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import Counter
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model import key_bytes
 
-from ringhash import Router, Salt
+from ringhash import Router
+from ringhash.balance import Salt
 
 ITEMS = [f"user:{i}" for i in range(4000)]
 
@@ -92,6 +94,18 @@ def test_errors_and_equality():
         Salt().write(7, "item")
     with pytest.raises(TypeError, match="a key must be"):
         Salt().write("k", None)
+    for spread in (1, 8):
+        for ask in (Salt(spread).reads, partial(Salt(spread).write, item=7)):
+            with pytest.raises(UnicodeEncodeError):
+                ask("\ud800")
+    with pytest.raises(UnicodeEncodeError):
+        Salt().write("k", "\ud800")
+    for wrong in ({"seed": "7"}, {"seed": 1.0}, {"seed": True}, {"hash_tags": "no"}):
+        with pytest.raises(TypeError, match=next(iter(wrong))):
+            Salt(**wrong)
+    for seed in (-1, 2**64):
+        with pytest.raises(ValueError, match="seed must be"):
+            Salt(seed=seed)
     assert Salt(4, 8) == Salt(8).with_spread(4) != Salt(4)
     assert len({Salt(4, 8), Salt(8).with_spread(4), Salt(4)}) == 2
     assert repr(Salt(4, 8)) == "Salt(spread=4, reads=8)"

@@ -8,8 +8,9 @@ from statistics import fmean, stdev
 import numpy as np
 import pytest
 
-from ringhash import EmptyRingError, Node, Ring, recommended_vnodes
-from ringhash.sizing import compare_vnodes, expected_peak
+from ringhash import EmptyRingError, Node, Ring
+from ringhash.balance import recommended_vnodes
+from ringhash.balance.sizing import compare_vnodes, expected_peak
 
 
 def peaks(nodes: int, vnodes: int, rings: int) -> list[float]:

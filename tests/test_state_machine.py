@@ -58,7 +58,7 @@ class Life(RuleBasedStateMachine):
         self.old = []
 
     def model(self) -> ModelRing:
-        ring = self.router.ring
+        ring = self.router.placement
         members = {node.name: (node.weight, node.zone) for node in self.nodes.values()}
         return ModelRing(members, ring.vnodes, ring.seed, ring.hash_tags)
 
@@ -71,9 +71,9 @@ class Life(RuleBasedStateMachine):
         self, data: st.DataObject, add: list[Node], remove: list[str], reweight: dict[str, float]
     ) -> None:
         """Plan it, compare the plan with the model, then apply it, or make the same change in one go."""
-        before, ring = self.model(), self.router.ring
+        before, ring = self.model(), self.router.placement
         plan = self.router.plan(add=add, remove=remove, reweight=reweight)
-        assert self.router.ring is ring
+        assert self.router.placement is ring
         old_nodes = dict(self.nodes)
         for name in remove:
             del self.nodes[name]
@@ -86,7 +86,7 @@ class Life(RuleBasedStateMachine):
         touched = {node.name for node in add} | set(remove) | set(reweight)
         for source, target in plan.pairs():
             assert {source, target} & touched
-        assert {name for change in plan.changes for name in {n.name for n in change if n}} <= touched
+        assert {name for change in plan.changes.nodes for name in {n.name for n in change if n}} <= touched
 
         how = data.draw(st.sampled_from(["apply", "json", "update"]))
         if how == "update":
@@ -96,8 +96,8 @@ class Life(RuleBasedStateMachine):
                 Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) if how == "json" else plan
             )
         self.epoch += self.nodes != old_nodes
-        assert self.router.ring.digest == plan.after
-        if everywhere := edges(ring, self.router.ring) if before.points and after.points else []:
+        assert self.router.placement.digest == plan.after
+        if everywhere := edges(ring, self.router.placement) if before.points and after.points else []:
             expected = [before.owner_at(p) != after.owner_at(p) for p in everywhere]
             assert plan.mask(keys_at(everywhere, ring.seed)).tolist() == expected
         self.old.append((plan, self.epoch))
@@ -134,8 +134,8 @@ class Life(RuleBasedStateMachine):
         plan, epoch = self.old.pop()
         if epoch == self.epoch:
             self.router.apply(plan.inverse())
-            self.epoch += bool(plan.changes)
-            for before, after in plan.changes:
+            self.epoch += not plan.empty
+            for before, after in plan.changes.nodes:
                 if after:
                     del self.nodes[after.name]
                 if before:
@@ -145,37 +145,37 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data())
     def apply_an_old_plan(self, data: st.DataObject) -> None:
         plan, epoch = data.draw(st.sampled_from(self.old))
-        if plan.changes:
-            ring = self.router.ring
+        if not plan.empty:
+            ring = self.router.placement
             with pytest.raises(StalePlanError):
                 self.router.apply(plan)
             if epoch != self.epoch:
                 with pytest.raises(StalePlanError):
                     self.router.apply(plan.inverse())
-            assert self.router.ring is ring
+            assert self.router.placement is ring
 
     @precondition(lambda self: self.nodes)
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
         (name,) = self.some(data, 1)[:1]
-        ring = self.router.ring
+        ring = self.router.placement
         with pytest.raises(DuplicateNodeError):
             self.router.add("something new, not a member", name)
         with pytest.raises(UnknownNodeError):
             self.router.update(remove=[name, "something new, not a member"])
         with pytest.raises(ValueError, match="weight"):
             self.router.update(remove=[other for other in self.nodes if other != name], reweight={name: 0})
-        assert self.router.ring is ring
+        assert self.router.placement is ring
 
     @precondition(lambda self: self.nodes)
     @rule(data=st.data(), some_keys=st.lists(keys, min_size=1, max_size=10))
     def look_up(self, data: st.DataObject, some_keys: list[Any]) -> None:
         model, router = self.model(), self.router
-        here = data.draw(st.sampled_from(edges(router.ring)))
-        some_keys.append(key_at(here, router.ring.seed))
+        here = data.draw(st.sampled_from(edges(router.placement)))
+        some_keys.append(key_at(here, router.placement.seed))
         for key in some_keys:
             assert router.position(key) == model.position(key)
-            assert router.owner(key) == router[key] == router.ring.owner(key) == model.owner(key)
+            assert router.owner(key) == router[key] == router.placement.owner(key) == model.owner(key)
             assert list(router.walk(key)) == model.walk(key)
             n = data.draw(st.integers(1, len(self.nodes)))
             assert router.owners(key, n) == model.owners(key, n)
@@ -186,7 +186,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.nodes)
     @rule(data=st.data())
     def ask_for_ranges(self, data: st.DataObject) -> None:
-        model, ring = self.model(), self.router.ring
+        model, ring = self.model(), self.router.placement
         for name in self.some(data):
             assert ring.ranges(name) == [KeyRange(*range_) for range_ in model.ranges(name)]
             assert ring.shares[name] == sum(range_.size for range_ in ring.ranges(name)) / 2**32
@@ -194,7 +194,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(other=some_nodes)
     def differ(self, other: list[Node]) -> None:
-        ring = self.router.ring
+        ring = self.router.placement
         target = Ring(other, vnodes=ring.vnodes, seed=ring.seed, hash_tags=ring.hash_tags)
         assert moves_of(ring.diff(target)) == moves(model_of(ring), model_of(target))
 
@@ -202,7 +202,7 @@ class Life(RuleBasedStateMachine):
     def agree(self) -> None:
         assert self.router.epoch == self.epoch
         assert self.router.nodes == tuple(self.nodes[name] for name in sorted(self.nodes))
-        check_ring(self.router.ring, self.model())
+        check_ring(self.router.placement, self.model())
 
 
 TestLife = pytest.mark.core(Life.TestCase)

@@ -6,10 +6,12 @@ import copy
 import multiprocessing
 import os
 import pickle
+import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import pytest
 from chosen import NAMES, TIE, check_ring, key_at
 
 from ringhash import Node, Ring, Router, StalePlanError
+from ringhash.routing import RouterSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,13 +116,22 @@ def test_a_change_in_two_steps_would_be_noticed() -> None:
     wrong = Ring(["half", "of", "it"], vnodes=2)
 
     def change(router: Router, rings: list[Ring], step: int) -> None:
-        router._swap(wrong if step % 2 else rings[0])
+        router._publish(RouterSnapshot(wrong if step % 2 else rings[0]), router.snapshot)
         time.sleep(0.001)
 
     counts, answers = hammer(change, 60)
     possible = {questions(ring)["walk"]() for ring in rings}
     assert counts["walk"] >= 100
     assert not answers["walk"] <= possible
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_stress_finds_a_state_that_never_was(broken: bool) -> None:
+    """stress_threads.py, in short; .ci/everywhere runs it for longer, and without the GIL."""
+    stress = Path(__file__).with_name("stress_threads.py")
+    command = [sys.executable, stress, "--seconds", "0.5", "states", *["--broken"] * broken]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == broken, ended.stdout + ended.stderr
 
 
 @pytest.mark.slow
@@ -135,7 +147,7 @@ def test_writers_come_one_after_another() -> None:
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(work, range(4))) == router.epoch == 800
     assert list(router) == sorted(f"{worker}-{i}-more" for worker in range(4) for i in range(100))
-    check_ring(router.ring)
+    check_ring(router.placement)
 
 
 def test_of_many_plans_for_one_epoch_one_is_applied() -> None:
@@ -220,7 +232,7 @@ def test_a_spawned_process_gets_an_equal_ring() -> None:
 
 
 def test_copies_are_equal() -> None:
-    for same in (copy.copy(RING), copy.deepcopy(RING), pickle.loads(pickle.dumps(RING)), Router(RING).ring,
-                 copy.deepcopy(Router(RING)).ring):  # fmt: skip
+    for same in (copy.copy(RING), copy.deepcopy(RING), pickle.loads(pickle.dumps(RING)), Router(RING).placement,
+                 copy.deepcopy(Router(RING)).placement):  # fmt: skip
         assert answers_of(same) == answers_of(RING)
         assert same == RING

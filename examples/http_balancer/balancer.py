@@ -4,31 +4,79 @@ A request belongs to a session, by cookie or header, and the session has a backe
 refuses connections, or fails its health checks, is marked down: its sessions go to the next node of their
 walk, and come back with it. No session of another backend moves.
 
-A port of its own, for operators only, answers:
+A port of its own, for operators only, answers, if asked under a name of this machine:
 
     GET  /metrics   for Prometheus
     GET  /ring      the state of the ring, and what each backend holds
     POST /plan      {"add": [...], "remove": [...], "reweight": {...}}: what would move; changes nothing
-    POST /apply     a plan as /plan gave it; 409 when the ring has changed since
+    POST /apply     a plan as /plan gave it; 409 if the ring has changed since
+
+Both need `Content-Type: application/json`, which a page of the web cannot send to another site.
 """
 
 import argparse
 import asyncio
 import contextlib
+import json
 import uuid
 from collections import Counter
 
 import aiohttp
 import prometheus_client
 from aiohttp import web
+from aiohttp.typedefs import Handler
+from yarl import URL
 
-from ringhash import BoundedRouter, Plan, RinghashError, Router, StalePlanError, metrics
+from ringhash import Plan, RinghashError, Router, StalePlanError
+from ringhash.balance import BoundedRouter, stats
+from ringhash.balance.prometheus import export
 
 HOP_BY_HOP = {
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailers",
     "transfer-encoding", "upgrade", "host", "content-length", "content-encoding",
 }  # fmt: skip
+THIS_MACHINE = {"127.0.0.1", "localhost", "[::1]"}
 SAFE_TO_REPEAT = {"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"}
+
+
+def check_target(request: web.Request) -> None:
+    """Refuse what cannot be sent on: a target that is no path, and headers that are no text."""
+    if not request.rel_url.raw_path.startswith("/"):
+        raise web.HTTPBadRequest(text="the target must be a path\n")
+    try:
+        for name, value in request.headers.items():
+            f"{name}{value}{request.raw_path}".encode()
+    except UnicodeEncodeError:
+        raise web.HTTPBadRequest(text="the target and the headers must be UTF-8\n") from None
+
+
+async def body_of(request: web.Request) -> bytes:
+    try:
+        return await request.read()
+    except (ConnectionError, aiohttp.ClientError, web.RequestPayloadError):
+        raise web.HTTPBadRequest(text="the body broke off\n") from None  # nobody is there to read it
+
+
+async def json_of(request: web.Request) -> object:
+    """The JSON of a request, as it must be."""
+    try:
+        return json.loads(await body_of(request))
+    except (ValueError, RecursionError) as error:
+        raise web.HTTPBadRequest(text=f"the body must be JSON: {error}\n") from None
+
+
+@web.middleware
+async def only_operators(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Keep out pages of the web, which a browser on this machine may show.
+
+    A page cannot send JSON to another site without asking first, and nobody answers that. A page whose
+    name was made to mean this machine still asks under its own name.
+    """
+    if request.host.rpartition(":")[0] not in THIS_MACHINE and request.host not in THIS_MACHINE:
+        raise web.HTTPForbidden(text="ask by 127.0.0.1 or localhost\n")
+    if request.method == "POST" and request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(text="send Content-Type: application/json\n")
+    return await handler(request)
 
 
 class Balancer:
@@ -37,7 +85,7 @@ class Balancer:
         self.router = Router(options.backend)
         self.bounded = BoundedRouter(self.router, options.factor)
         self.registry = prometheus_client.CollectorRegistry()
-        metrics.export(self.bounded, self.registry)
+        export(self.bounded, self.registry)
         self.answered = prometheus_client.Counter(
             "balancer_requests", "Requests answered.", ["backend"], registry=self.registry
         )
@@ -53,8 +101,9 @@ class Balancer:
         return (key, False) if key else (uuid.uuid4().hex, True)
 
     async def proxy(self, request: web.Request) -> web.Response:
+        check_target(request)
         session, is_new = self.session_of(request)
-        body = await request.read()
+        body = await body_of(request)
         tried: list[str] = []
         while True:
             try:
@@ -83,7 +132,7 @@ class Balancer:
     async def forward(self, request: web.Request, node: str, body: bytes) -> web.Response:
         headers = [(name, value) for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP]
         headers += [("X-Forwarded-For", request.remote or ""), ("X-Forwarded-Host", request.host)]
-        url = f"http://{node}{request.raw_path}"
+        url = URL(f"http://{node}{request.rel_url.raw_path_qs}", encoded=True)
         async with self.client.request(
             request.method, url, headers=headers, data=body or None, allow_redirects=False
         ) as answer:
@@ -125,22 +174,24 @@ class Balancer:
         return web.Response(body=text, headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST})
 
     async def show_ring(self, _request: web.Request) -> web.Response:
-        stats, report = self.bounded.stats(), self.bounded.report()
+        now, report = stats(self.bounded), self.bounded.report()
         return web.json_response({
-            "epoch": stats.epoch, "digest": stats.digest, "peak_to_mean": stats.peak_to_mean,
-            "nodes": [node._asdict() for node in stats.nodes], "loads": report._asdict(),
+            "epoch": now.epoch, "digest": now.digest, "peak_to_mean": now.peak_to_mean,
+            "nodes": [node._asdict() for node in now.nodes], "loads": report._asdict(),
         })  # fmt: skip
 
     async def make_plan(self, request: web.Request) -> web.Response:
+        change = await json_of(request)
         try:
-            plan = self.router.plan(**await request.json())
+            plan = self.router.plan(**change)
         except (RinghashError, TypeError, ValueError) as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from None
         return web.json_response(plan.to_dict())
 
     async def apply_plan(self, request: web.Request) -> web.Response:
+        data = await json_of(request)
         try:
-            self.router.apply(Plan.from_dict(await request.json()))
+            self.router.apply(Plan.from_dict(data))
         except StalePlanError as error:
             raise web.HTTPConflict(text=f"{error}\n") from None
         except (RinghashError, ValueError) as error:
@@ -148,7 +199,8 @@ class Balancer:
         return await self.show_ring(request)
 
     async def run(self) -> None:
-        proxy, admin = web.Application(client_max_size=64 << 20), web.Application()
+        proxy = web.Application(client_max_size=64 << 20)
+        admin = web.Application(middlewares=[only_operators])
         proxy.router.add_route("*", "/{path:.*}", self.proxy)
         admin.add_routes([
             web.get("/metrics", self.show_metrics), web.get("/ring", self.show_ring),

@@ -28,8 +28,9 @@ class Cluster:
             raise RuntimeError(f"{program} did not start")
         return process, ports
 
-    def start_backend(self, port: int = 0, work: float = 0.0) -> str:
-        process, (port,) = self.start("backend.py", "--port", str(port), "--work", str(work))
+    def start_backend(self, port: int = 0, work: float = 0.0, gate: bool = False) -> str:
+        arguments = ["--port", str(port), "--work", str(work), *["--gate"] * gate]
+        process, (port,) = self.start("backend.py", *arguments)
         name = f"127.0.0.1:{port}"
         self.backends[name] = process
         return name
@@ -52,10 +53,10 @@ class Cluster:
 
 
 @contextmanager
-def running(backends: int = 5, work: float = 0.0, **options: float) -> Iterator[Cluster]:
+def running(backends: int = 5, work: float = 0.0, gate: bool = False, **options: float) -> Iterator[Cluster]:
     cluster = Cluster()
     try:
-        names = [cluster.start_backend(work=work) for _ in range(backends)]
+        names = [cluster.start_backend(work=work, gate=gate) for _ in range(backends)]
         arguments = [f"--backend={name}" for name in names]
         arguments += [f"--{name}={value}" for name, value in options.items()]
         _, (port, admin) = cluster.start("balancer.py", "--port=0", "--admin-port=0", *arguments)

@@ -24,7 +24,9 @@ from typing import Any
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from ringhash import Guard, GuardError, Handover, Plan, RinghashError, Router
+from ringhash import Handover, Plan, RinghashError, Router
+from ringhash.errors import GuardError
+from ringhash.handover import Guard, Piece
 
 BATCH, EVERY = 20, 0.2  # the set rate: 100 sessions a second
 GRACE = 0.5
@@ -59,7 +61,6 @@ class Front:
         self.running: asyncio.Task[Any] | None = None
         self.states: dict[int, Any] = {}
         self.guard = Guard(max_fraction=0.5, min_alive=0.5, cooldown=0, grace=GRACE)
-        self.told = -1
         self.tasks: set[asyncio.Task[Any]] = set()
 
     # --- gateways ---
@@ -103,7 +104,6 @@ class Front:
 
     async def tell(self) -> None:
         """Send the router to all gateways."""
-        self.told = self.router.epoch
         data = self.router.to_dict()
         await asyncio.gather(
             *(peer.ask("router", data) for peer in list(self.peers.values())), return_exceptions=True
@@ -119,12 +119,12 @@ class Front:
     def begin(self, plan: Plan) -> str:
         if self.running is not None and not self.running.done():
             raise RinghashError("a handover is running; wait for its end, or abort it")
-        missing = [c.after.name for c in plan.changes if c.after and c.after.name not in self.peers]
+        missing = [c.after.name for c in plan.changes.nodes if c.after and c.after.name not in self.peers]
         if missing:
             raise RinghashError(f"{', '.join(missing)} is not there yet: start it first")
         self.handover = Handover(
-            self.router, plan, stop=self.stop, start=self.start, undo=self.undo, max_share=0.01,
-            pause=EVERY, timeout=20, journal=self.journal, progress=self.progress,
+            self.router, plan, self, max_share=0.01, pause=EVERY, journal=self.journal,
+            on_epoch=self.on_epoch,
         )  # fmt: skip
         self.run()
         return f"{plan.fraction:.2%} of all keys will move, in {len(self.handover.pieces)} pieces"
@@ -133,22 +133,22 @@ class Front:
         assert self.handover is not None
         self.running = asyncio.ensure_future(self.handover.arun())
 
-    def progress(self, _status: Any) -> None:
-        if self.router.epoch != self.told:
-            self.told = self.router.epoch
-            self.spawn(self.tell())
+    def on_epoch(self, _document: Any) -> None:
+        self.spawn(self.tell())
 
-    async def stop(self, piece: Any) -> None:
-        command = piece.to_dict() | {"batch": BATCH, "every": EVERY}
+    # What a handover asks of its mover:
+
+    async def stop(self, piece: Piece) -> None:
+        command = {"piece": piece.to_dict(), "batch": BATCH, "every": EVERY}
         self.states[piece.number] = await self.peers[piece.source].ask("stop", command)
 
-    async def start(self, piece: Any) -> None:
-        command = piece.to_dict() | {"states": self.states.get(piece.number, {})}
+    async def start(self, piece: Piece) -> None:
+        command = {"piece": piece.to_dict(), "states": self.states.get(piece.number, {})}
         await self.peers[piece.target].ask("start", command)
         self.states.pop(piece.number, None)
 
-    async def undo(self, piece: Any) -> None:
-        await self.peers[piece.source].ask("undo", piece.to_dict())
+    async def undo(self, piece: Piece) -> None:
+        await self.peers[piece.source].ask("undo", {"piece": piece.to_dict()})
 
     # --- HTTP ---
 
@@ -156,16 +156,20 @@ class Front:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while request := await reader.readline():
                 method, path, _ = request.decode().split(" ", 2)
-                length = 0
+                length, kind = 0, ""
                 while (line := await reader.readline()).strip():
                     header, _, value = line.decode().partition(":")
                     length = int(value) if header.lower() == "content-length" else length
-                body = json.loads(await reader.readexactly(length)) if length else None
+                    kind = value.strip() if header.lower() == "content-type" else kind
+                data = await reader.readexactly(length)
                 try:
+                    if method == "POST" and kind != "application/json":  # a page of the web cannot send that
+                        raise ValueError("send Content-Type: application/json")  # noqa: TRY301
+                    body = json.loads(data) if data else None
                     status, reply = "200 OK", await self.reply(method, path, body)
                 except KeyError:
                     status, reply = "404 Not Found", "there is no such thing here"
-                except (RinghashError, ValueError) as error:
+                except (RinghashError, ValueError, RecursionError) as error:
                     status, reply = "409 Conflict", str(error)
                 data = reply.encode() if isinstance(reply, str) else json.dumps(reply).encode()
                 writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)

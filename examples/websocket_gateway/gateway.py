@@ -17,14 +17,16 @@ import contextlib
 import hashlib
 import json
 import sys
-import time
 from typing import Any
 
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from ringhash import KeyRange, Moved, Router, StaleRouterError, drain
+from ringhash import Moved, Router
+from ringhash.errors import StaleRouterError
+from ringhash.handover import Piece
+from ringhash.reconnect import drain
 
 MOVED, GAP = 4301, 4302  # close codes of this application
 TRY_AGAIN = 1013
@@ -44,11 +46,17 @@ class Gateway:
         self.states: dict[str, list[Any]] = {}  # session -> [number, chain]
         self.sockets: dict[str, ServerConnection] = {}
         self.ended: dict[str, asyncio.Event] = {}
-        self.stopped: dict[int, list[KeyRange]] = {}
+        self.stopped: dict[int, Piece] = {}
         self.tokens: dict[int, int] = {}
-        self.counts = {"accepted": 0, "adopted": 0, "moved": 0, "later": 0, "messages": 0, "again": 0}
-        self.accepted: list[float] = []  # when sessions came
-        self.closed: list[float] = []  # when this gateway sent sessions away
+        self.counts = {
+            "accepted": 0,
+            "closed": 0,
+            "adopted": 0,
+            "moved": 0,
+            "later": 0,
+            "messages": 0,
+            "again": 0,
+        }
 
     # --- clients ---
 
@@ -67,7 +75,6 @@ class Gateway:
                 self.counts["adopted"] += hello["number"] > 0
                 self.states[name] = [hello["number"], hello["chain"]]
             self.counts["accepted"] += 1
-            self.accepted.append(time.time())
             ended = self.ended[name] = asyncio.Event()
             self.sockets[name] = socket
             try:
@@ -114,8 +121,7 @@ class Gateway:
             await socket.send(json.dumps({"number": state[0], "chain": state[1], "by": self.name}))
 
     def is_stopped(self, session: str) -> bool:
-        position = self.router.position(session)
-        return any(position in r for ranges in self.stopped.values() for r in ranges)
+        return any(session in piece for piece in self.stopped.values())
 
     # --- the front ---
 
@@ -131,29 +137,32 @@ class Gateway:
             sessions = list(self.sockets)
             return {
                 **self.counts, "sessions": sessions if data else len(sessions),
-                "accepted_at": self.accepted, "closed_at": self.closed, "epoch": self.router.epoch,
+                "epoch": self.router.epoch,
             }  # fmt: skip
-        number = data["number"]
-        if data["token"] < self.tokens.get(number, 0):
-            raise ValueError(f"token {data['token']} is of a call that was given up")
-        self.tokens[number] = data["token"]
-        ranges = [KeyRange(*r) for r in data["ranges"]]
+        piece = Piece.from_dict(data["piece"])
+        number = piece.number
+        if piece.token < self.tokens.get(number, 0):
+            raise ValueError(f"token {piece.token} is of a call that was given up")
+        self.tokens[number] = piece.token
         if what == "stop":
-            return await self.stop(number, ranges, data["batch"], data["every"])
+            return await self.stop(piece, data["batch"], data["every"])
         if what == "start":
-            self.states.update(data["states"])
+            self.adopt(data["states"])
         self.stopped.pop(number, None)  # started here, or kept
         return None
 
-    async def stop(self, number: int, ranges: list[KeyRange], batch: int, every: float) -> dict[str, Any]:
-        self.stopped[number] = ranges
-        position = self.router.position
-        mine = [name for name in self.states if any(position(name) in r for r in ranges)]
+    def adopt(self, states: dict[str, list[Any]]) -> None:
+        """Take the states that the gateway before has given away."""
+        self.states.update(states)
+
+    async def stop(self, piece: Piece, batch: int, every: float) -> dict[str, Any]:
+        self.stopped[piece.number] = piece
+        mine = [name for name in self.states if name in piece]
         sockets = [(name, self.sockets[name]) for name in mine if name in self.sockets]
         waits = [self.ended[name] for name, _ in sockets]
 
         async def close_and_note(socket: ServerConnection, code: int, reason: str) -> None:
-            self.closed.append(time.time())
+            self.counts["closed"] += 1
             await socket.close(code, reason)
 
         class Noted:

@@ -14,8 +14,7 @@ from gateway import MOVED, link
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from ringhash import backoff
-from ringhash.reconnect import retry_after
+from ringhash.reconnect import backoff, retry_after
 
 
 class FrontDoor:
@@ -33,7 +32,8 @@ class FrontDoor:
             reader, writer = self.streams
             data = b"" if body is None else json.dumps(body).encode()
             method = "GET" if body is None else "POST"
-            writer.write(f"{method} /{path} HTTP/1.1\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+            head = f"Content-Type: application/json\r\nContent-Length: {len(data)}"
+            writer.write(f"{method} /{path} HTTP/1.1\r\n{head}\r\n\r\n".encode() + data)
             status = (await reader.readline()).decode()
             length = int((await reader.readline()).split(b":")[1])
             await reader.readline()

@@ -1,104 +1,66 @@
-"""Consistent hashing: which node owns a key, and exactly which key ranges a change moves."""
+"""Which node owns a key, and exactly which keys a change moves.
+
+The names here are those that most programs need. The rest is in rooms of its own, such as
+`ringhash.balance`, `ringhash.handover`, `ringhash.leases` and `ringhash.interop`; see docs/reference.md.
+"""
 
 from typing import TYPE_CHECKING
 
-from ringhash.bounded import BoundedRouter, LoadReport, Ticket
 from ringhash.errors import (
     DuplicateNodeError,
     EmptyRingError,
-    GuardError,
-    HandoverError,
-    HandoverRunningError,
-    JournalError,
-    LeaseLost,
     Moved,
     NoNodeAvailableError,
-    PinnedNodeError,
     RinghashError,
     StalePlanError,
-    StaleRouterError,
     UnknownNodeError,
 )
 from ringhash.node import Node
-from ringhash.pins import Pin
-from ringhash.plan import KeyRange, Move, Plan
-from ringhash.ring import Balance, Ring
-from ringhash.router import Route, Router
-from ringhash.salt import Salt
-from ringhash.stats import NodeStats, RouterStats
+from ringhash.placement import Placement
+from ringhash.placements.ring import Ring
+from ringhash.plan import Move, Plan
+from ringhash.ranges import KeyRange
+from ringhash.routing import Route, Router
 
 if TYPE_CHECKING:
-    from ringhash.assignment import Assignment, assign, simulate
-    from ringhash.guard import Guard
     from ringhash.handover import Handover
-    from ringhash.hotkeys import HotKey, HotKeys, HotReport
-    from ringhash.reconnect import backoff, displaced, drain
-    from ringhash.shard_router import ShardRouter
-    from ringhash.shards import Shards
-    from ringhash.sizing import recommended_vnodes
+    from ringhash.placements.assignment import Assignment, assign
+    from ringhash.placements.range_map import RangeMap
+    from ringhash.placements.shards import Shards
+
+__version__ = "0.1.0"
 
 __all__ = [
     "Assignment",
-    "Balance",
-    "BoundedRouter",
     "DuplicateNodeError",
     "EmptyRingError",
-    "Guard",
-    "GuardError",
     "Handover",
-    "HandoverError",
-    "HandoverRunningError",
-    "HotKey",
-    "HotKeys",
-    "HotReport",
-    "JournalError",
     "KeyRange",
-    "LeaseLost",
-    "LoadReport",
     "Move",
     "Moved",
     "NoNodeAvailableError",
     "Node",
-    "NodeStats",
-    "Pin",
-    "PinnedNodeError",
+    "Placement",
     "Plan",
+    "RangeMap",
     "Ring",
     "RinghashError",
     "Route",
     "Router",
-    "RouterStats",
-    "Salt",
-    "ShardRouter",
     "Shards",
     "StalePlanError",
-    "StaleRouterError",
-    "Ticket",
     "UnknownNodeError",
+    "__version__",
     "assign",
-    "backoff",
-    "displaced",
-    "drain",
-    "recommended_vnodes",
-    "simulate",
 ]
 
 # Loaded when first asked for: they import what takes longer to load than the ring itself.
 _LATER = {
-    "Assignment": "assignment",
-    "Guard": "guard",
+    "Assignment": "placements.assignment",
     "Handover": "handover",
-    "HotKey": "hotkeys",
-    "HotKeys": "hotkeys",
-    "HotReport": "hotkeys",
-    "ShardRouter": "shard_router",
-    "Shards": "shards",
-    "assign": "assignment",
-    "backoff": "reconnect",
-    "displaced": "reconnect",
-    "drain": "reconnect",
-    "recommended_vnodes": "sizing",
-    "simulate": "assignment",
+    "RangeMap": "placements.range_map",
+    "Shards": "placements.shards",
+    "assign": "placements.assignment",
 }
 
 

@@ -193,7 +193,7 @@ cdef class Batch:
                     add_text(&texts, k, bytes_data(key), bytes_size(key))
                 else:
                     hash_texts(&texts, space.seed, space.hash_tags, positions)
-                    positions[k] = <uint32_t>space.position_of(key)
+                    positions[k] = <uint32_t>space.position_off_path(<object>key)
                     keys = self.items(begin, count)
         except (TypeError, ValueError, OverflowError) as error:
             error.add_note(f"This was key {begin + k} of {self.size}.")

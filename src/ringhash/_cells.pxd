@@ -11,7 +11,7 @@ A bucket has a cell:
     a position p:   p * buckets = bucket : 32 bits | rest : 16 bits | 16 bits not kept
     a cell:         16 rests (sorted, 2 bytes each) | 16 owners; 64 bytes, one cache line
 
-A lookup counts the rests below its own, and that count is the place of its owner in the same line:
+A lookup takes the first rest that is not below its own, and that is the place of its owner in the line:
 no loop, no branch to mispredict, one line loaded. Places behind the last point of a bucket hold the
 greatest rest and the owner of the next point, so that a key behind the last point is answered too.
 Two cases cannot be told from the cell alone and take a binary search: an equal rest (16 bits were
@@ -25,9 +25,19 @@ from ringhash._xxh3 cimport rare
 
 cdef extern from *:
     """
+    #if UINTPTR_MAX < 0xFFFFFFFFFFFFFFFF
+    #error "ringhash needs a 64-bit machine: sizes and sums of a ring do not fit into 32 bits"
+    #endif
     #if !defined(RINGHASH_PORTABLE) && (defined(__SSE2__) || defined(_M_X64))
     #include <emmintrin.h>
     #define RINGHASH_SSE2 1
+    #define RINGHASH_CELL "sse2"
+    #elif !defined(RINGHASH_PORTABLE) && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__)
+    #include <arm_neon.h>
+    #define RINGHASH_NEON 1
+    #define RINGHASH_CELL "neon"
+    #else
+    #define RINGHASH_CELL "portable"
     #endif
     #if defined(__GNUC__)
     #define RINGHASH_PREFETCH(p) __builtin_prefetch(p)
@@ -36,8 +46,9 @@ cdef extern from *:
     #define RINGHASH_PREFETCH(p)
     #endif
 
-    /* How many of the 16 sorted rests are below `rest`. */
-    static inline unsigned ringhash_count_below(const int16_t *rests, int16_t rest) {
+    /* The place of the first of 16 rests that is not below `rest`; 16 when there is none. The last one
+       may be out of order (see fill_cell), so counting those below would be wrong. */
+    static inline unsigned ringhash_first_not_below(const int16_t *rests, int16_t rest) {
     #ifdef RINGHASH_SSE2
         __m128i key = _mm_set1_epi16(rest);
         __m128i low = _mm_cmplt_epi16(_mm_load_si128((const __m128i *)rests), key);
@@ -50,14 +61,33 @@ cdef extern from *:
     #else
         return (unsigned)__builtin_ctz(not_below);
     #endif
+    #elif defined(RINGHASH_NEON)
+        /* Four bits for each, as there is no movemask. `rbit` and `clz` give 64 for none, so no branch. */
+        int16x8_t key = vdupq_n_s16(rest);
+        uint8x16_t low = vreinterpretq_u8_u16(vcgeq_s16(vld1q_s16(rests), key));
+        uint8x16_t high = vreinterpretq_u8_u16(vcgeq_s16(vld1q_s16(rests + 8), key));
+        uint8x8_t nibbles = vshrn_n_u16(vreinterpretq_u16_u8(vuzp1q_u8(low, high)), 4);
+        uint64_t not_below = vget_lane_u64(vreinterpret_u64_u8(nibbles), 0);
+        return (not_below ? (unsigned)__builtin_ctzll(not_below) : 64u) >> 2;
     #else
-        unsigned count = 0;
-        for (int i = 0; i < 16; i++) count += rests[i] < rest;
-        return count;
+        /* As below with SSE2: a bit for each, and the lowest that is not set. No branch to guess. */
+        unsigned below = 0;
+        for (int i = 0; i < 16; i++) below |= (unsigned)(rests[i] < rest) << i;
+    #if defined(__GNUC__)
+        return (unsigned)__builtin_ctz(~below);
+    #else
+        unsigned place = 0;
+        while (below & 1) {
+            below >>= 1;
+            place++;
+        }
+        return place;
+    #endif
     #endif
     }
     """
-    unsigned int count_below "ringhash_count_below"(const int16_t*, int16_t) noexcept nogil
+    const char* CELL "RINGHASH_CELL"
+    unsigned int first_not_below "ringhash_first_not_below"(const int16_t*, int16_t) noexcept nogil
     void prefetch "RINGHASH_PREFETCH"(const void*) noexcept nogil
 
 cdef enum:
@@ -146,7 +176,7 @@ cdef inline uint32_t find_in(const Points* at, uint32_t position, bint wide) noe
     cdef const uint8_t* cell = at.cells + (scaled >> 32) * cell_size(wide)
     cdef const int16_t* rests = <const int16_t*>cell
     cdef int16_t rest = <int16_t>(<uint16_t>(scaled >> 16) ^ 0x8000u)
-    cdef unsigned int place = count_below(rests, rest)
+    cdef unsigned int place = first_not_below(rests, rest)
     # With place 16 this reads the first owner: a wrong answer, not a wrong address.
     if rare(place == CELL_POINTS or rests[place] == rest):
         return owner_from(at, lower_bound(at, position))
@@ -168,7 +198,7 @@ cdef inline void nearest(const Points* at, uint32_t position, Py_ssize_t wanted,
     cdef uint64_t bucket = bucket_of(at, position)
     cdef const uint8_t* cell = at.cells + bucket * cell_size(at.wide)
     cdef int16_t rest = rest_of(at, position)
-    cdef Py_ssize_t place = count_below(<const int16_t*>cell, rest), count = 0, i
+    cdef Py_ssize_t place = first_not_below(<const int16_t*>cell, rest), count = 0, i
     cdef uint32_t owner
     if place < CELL_POINTS and (<const int16_t*>cell)[place] != rest:
         while is_whole(<const int16_t*>cell):
@@ -214,6 +244,8 @@ cdef inline Py_ssize_t fill_cell(Points* at, uint64_t bucket, Py_ssize_t i) noex
             set_owner(owners, at.wide, place, owner_at(at, i))
             place += 1
         elif rests[CELL_POINTS - 1] == LAST_REST:
+            # Behind a LAST_REST in the place before, this one is out of order; a lookup does not mind, as
+            # it takes the first that is not below: never this one, then, but the one before.
             rests[CELL_POINTS - 1] = LAST_REST - 1  # more points follow: see `is_whole`
         i += 1
     if place < CELL_POINTS:

@@ -104,6 +104,7 @@ cdef class _EntryBlock:
             PyBuffer_Release(&self.buffer)
 
     cdef int reserve(self, uint64_t slots, uint64_t room) except -1:
+        room += 16  # a record is written after a look at the room of the longest header
         if slots >= <uint64_t>1 << 32 or room > ARENA_LIMIT:
             raise ValueError("a table of entries has at most some 3 * 10**9 of them and a terabyte of keys")
         self.slots = <uint8_t*>PyMem_RawCalloc(max(<uint64_t>1, slots), 8)
@@ -146,12 +147,14 @@ cdef class _EntryBlock:
         self.used += 1
 
     cdef int take_from(self, const Block* old, const Block* over, uint64_t seed, uint64_t mask,
-                       bint keep_gone) except -1:
-        """Append the records of `old` whose keys are not in `over`; there is room for them."""
+                       bint keep_gone, uint64_t most) except -1:
+        """Append the records of `old` whose keys are not in `over`. There is room for `most` in all,
+        and more there are only in a damaged file, whose slots may share a record."""
         cdef uint64_t slot, word, hash
         cdef const uint8_t* key
         cdef Py_ssize_t size
         cdef int32_t value
+        cdef bint fits = True
         with nogil:
             for slot in range(old.slot_count):
                 word = read64(old.slots + 8 * slot)
@@ -165,7 +168,12 @@ cdef class _EntryBlock:
                     continue
                 hash = hash_bytes(key, size, seed) & mask
                 if over is NULL or value_of(over, key, size, hash) == ABSENT:
+                    fits = self.used < most and self.at.arena_size + <uint64_t>size + 9 <= self.room
+                    if not fits:
+                        break
                     self.append(key, size, hash, value)
+        if not fits:
+            raise ValueError("the bytes of a table of entries are damaged")
         return 0
 
 
@@ -320,7 +328,7 @@ cdef class EntryTable(HashSpace):
             block.used = old.used
         else:
             block.reserve(slots_for(most, flat and most > FLAT), room)
-            block.take_from(&old.at, NULL, self.seed, self.mask, True)
+            block.take_from(&old.at, NULL, self.seed, self.mask, True, old.used)
         for key in gone:
             before = self.value_in(block, flat, key)
             if before >= 0:
@@ -354,8 +362,8 @@ cdef class EntryTable(HashSpace):
         """Make one block of two, without what is gone. Only before anybody else has the table."""
         cdef _EntryBlock block = _EntryBlock()
         block.reserve(slots_for(self.size, self.size > FLAT), self.base.arena_size + self.over.arena_size)
-        block.take_from(&self.base, &self.over, self.seed, self.mask, False)
-        block.take_from(&self.over, NULL, self.seed, self.mask, False)
+        block.take_from(&self.base, &self.over, self.seed, self.mask, False, <uint64_t>self.size)
+        block.take_from(&self.over, NULL, self.seed, self.mask, False, <uint64_t>self.size)
         self.set_blocks(block, NO_ENTRIES)
         return 0
 

@@ -29,7 +29,13 @@ cdef class HashSpace(Answering):
         self.hash_tags = hash_tags
 
     cdef inline uint32_t position_of_bytes(self, const void* data, Py_ssize_t size) noexcept nogil:
-        return hash_position(<const uint8_t*>data, size, self.seed, self.hash_tags)
+        if rare(self.hash_tags):
+            return self.position_of_tag(data, size)
+        return <uint32_t>(hash_bytes(<const uint8_t*>data, size, self.seed) >> 32)
+
+    @cython.final
+    cdef uint32_t position_of_tag(self, const void* data, Py_ssize_t size) noexcept nogil:
+        return hash_position(<const uint8_t*>data, size, self.seed, True)
 
     cdef inline uint32_t position_of_word(self, uint64_t word) noexcept nogil:
         return <uint32_t>(xxh3_word(word, self.seed) >> 32)
@@ -48,6 +54,11 @@ cdef class HashSpace(Answering):
             if overflow == 0:
                 return self.position_of_word(<uint64_t>number)
         return self.slow_position(<object>key)
+
+    @cython.final
+    cdef int64_t position_off_path(self, object key) except -1:
+        """As `position_of`, where a call more does not count: the compiler inlines what has few callers."""
+        return self.position_of(<PyObject*>key)
 
     cdef int64_t slow_position(self, object key) except -1:
         cdef KeyBytes read
@@ -131,7 +142,7 @@ Args and errors as for `owner`.
 >>> Ring(["gw-1"]).position("user:7")
 6795815
 """
-        return self.position_of(<PyObject*>key)
+        return self.position_off_path(key)
 
     def _key_bytes(self, key):
         """The bytes of `key` that are hashed, hash tags narrowed."""

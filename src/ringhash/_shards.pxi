@@ -36,7 +36,7 @@ cdef class ShardTable(HashSpace):
         pass  # immutable, as a ring is
 
     cdef object owner_of(self, object key):
-        return self.name_at(<uint32_t>self.position_of(<PyObject*>key))
+        return self.name_at(<uint32_t>self.position_off_path(key))
 
     cdef inline object name_at(self, uint32_t position):
         cdef int32_t owner = self.owners[position % self.count]
@@ -62,7 +62,7 @@ Thread-safe. Cost: one hash and one division.
 --
 
 Return the shard of `key`, from 0 to count - 1."""
-        return <uint32_t>self.position_of(<PyObject*>key) % self.count
+        return <uint32_t>self.position_off_path(key) % self.count
 
     def owner_at(self, uint32_t position):
         """owner_at($self, position, /)

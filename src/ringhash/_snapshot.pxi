@@ -23,7 +23,7 @@ cdef class Snapshot:
     cdef ShardTable shards
     cdef bint is_plain         # a ring and nothing else
 
-    def __cinit__(self, table, EntryTable entries=None, tuple entry_names=(), *args, **options):
+    def __cinit__(self, table, EntryTable entries=None, tuple entry_names not None=(), *args, **options):
         cdef HashSpace space
         if table is None:
             raise TypeError("a snapshot needs a table")
@@ -159,10 +159,10 @@ Iterate over every node of this moment once, from `key` on; as `Ring.walk`."""
 
 Return the position of `key` in the space of the placement."""
         if self.ring is not None:
-            return self.ring.position_of(<PyObject*>key)
+            return self.ring.position_off_path(key)
         if self.shards is not None:
             return self.shards.position(key)
-        return self.table.position(key)
+        return self._position_without_ring(key)
 
     # What another placement than a ring does; a subclass may know better.
 
@@ -171,6 +171,9 @@ Return the position of `key` in the space of the placement."""
 
     def _walk_without_ring(self, key):
         return self.table.walk(key)
+
+    def _position_without_ring(self, key):
+        return self.table.position(key)
 
 
 cdef class LiveLookup:
@@ -191,14 +194,17 @@ cdef class LiveLookup:
         with cython.critical_section(self):
             return self.now
 
-    def _publish(self, Snapshot snapshot not None):
-        """Let `snapshot` be the one that counts."""
+    def _publish(self, Snapshot snapshot not None, Snapshot expected not None):
+        """Let `snapshot` be the one that counts if `expected` still is; return whether it was."""
         with cython.critical_section(self):
+            if self.now is not expected:
+                return False
             self.now = snapshot
+        return True
 
     @property
-    def _snapshot(self):
-        """The snapshot that counts now."""
+    def snapshot(self):
+        """The state of this moment, which never changes."""
         return self.current()
 
     def owner(self, key):
@@ -235,15 +241,3 @@ Return the position of `key`; as `Ring.position`."""
 
 cdef Table NO_TABLE = Table((), ())
 cdef Snapshot NOTHING = Snapshot(NO_TABLE)
-
-
-cdef class Live(LiveLookup):
-    """A `LiveLookup` that makes its snapshots of a table and a dict of pins, until nobody does so."""
-
-    def _swap(self, Table table not None, dict pins=None):
-        cdef EntryTable entries = None
-        cdef tuple names = ()
-        if pins:
-            names = tuple(pins.values())
-            entries = EntryTable(list(pins), range(len(names)), table.seed, table.hash_tags)
-        self._publish(Snapshot(table, entries, names))

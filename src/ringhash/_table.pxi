@@ -160,7 +160,8 @@ cdef class Table(HashSpace):
     cdef object owner_of(self, object key):
         return self.answer(key)
 
-    cdef inline object answer(self, object key):
+    @cython.final
+    cdef object answer(self, object key):
         cdef uint32_t position = <uint32_t>self.position_of(<PyObject*>key)
         if rare(self.at.size == 0):
             self._fail_empty()
@@ -281,7 +282,7 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
 
     cdef Walk walk_of(self, object key):
         cdef Walk walk = Walk()
-        cdef uint32_t position = <uint32_t>self.position_of(<PyObject*>key)
+        cdef uint32_t position = <uint32_t>self.position_off_path(key)
         if self.at.size == 0:
             self._fail_empty()
         walk.start(self, lower_bound(&self.at, position))
@@ -328,6 +329,37 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
         else:
             for k in range(count):
                 target[k] = find_in(&at, positions[k], False)
+
+    def _indexes_at(self, const uint32_t[::1] positions):
+        """Owners of many positions, as indexes."""
+        out = np.empty(positions.shape[0], np.intp)
+        cdef Py_ssize_t[::1] target = out
+        if positions.shape[0]:
+            if self.at.size == 0:
+                self._fail_empty()
+            with nogil:
+                self.find_block(&positions[0], positions.shape[0], &target[0])
+        return out
+
+    def owner_at(self, uint32_t position):
+        """owner_at($self, position, /)
+--
+
+Return the name of the node that owns a position, from 0 to 2**32 - 1.
+
+Raises:
+    EmptyRingError: There are no nodes.
+    TypeError, OverflowError: `position` is no int, or out of range.
+
+>>> from ringhash import Ring
+>>> ring = Ring(["gw-1", "gw-2"])
+>>> ring.owner_at(ring.position("user:7")) == ring.owner("user:7")
+True
+"""
+        if self.at.size == 0:
+            self._fail_empty()
+        # Not by `find`: with one caller more the compiler would no longer inline it where it counts.
+        return <object>self.name_of[owner_from(&self.at, lower_bound(&self.at, position))]
 
     def _owners(self, Batch batch not None):
         """Owners of many keys, as names."""
@@ -382,7 +414,7 @@ Args and errors as for `owner`. Cost: O(1) to begin; all nodes together O(points
 cdef inline Py_ssize_t count_of(object n) except -1:
     """How many nodes are asked for."""
     cdef Py_ssize_t count
-    if rare(PyBool_Check(n) or not PyIndex_Check(n)):
+    if rare(not is_int(<PyObject*>n)) and (PyBool_Check(n) or not PyIndex_Check(n)):
         raise TypeError(f"n must be an int of at least 1, not {n!r}")
     count = clipped_size(n, NULL)
     if rare(count < 1):

@@ -8,10 +8,12 @@ __all__ = [
     "GuardError",
     "HandoverError",
     "HandoverRunningError",
+    "HandoverTaken",
     "JournalError",
     "LeaseLost",
     "Moved",
     "NoNodeAvailableError",
+    "NoWalkError",
     "OwnedRangesError",
     "PinnedNodeError",
     "PinnedSplitError",
@@ -42,6 +44,10 @@ class NoNodeAvailableError(RinghashError, LookupError):
     """A key was looked up while every node is down, or is to be avoided."""
 
 
+class NoWalkError(RinghashError, TypeError):
+    """The nodes behind the owner of a key were asked for, and the placement has no order of them."""
+
+
 class OwnedRangesError(RinghashError, ValueError):
     """A node was to be removed from a range map that owns ranges; they must be moved first."""
 
@@ -68,6 +74,10 @@ class HandoverRunningError(HandoverError):
 
 class JournalError(HandoverError):
     """The journal of a handover cannot be used: it is another's, broken, or taken over."""
+
+
+class HandoverTaken(JournalError):  # noqa: N818  it names what happened
+    """Another process has gone on with a handover that this one began."""
 
 
 class StaleRouterError(RinghashError, RuntimeError):

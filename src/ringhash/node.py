@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import math
 import numbers
+import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
+
+import numpy as np
 
 from ringhash.immutable import Immutable, slot_setter
 from ringhash.records import check_fields, field
 
-__all__ = ["Node", "nodes_from", "weight_from"]
+__all__ = [
+    "Node",
+    "names_from",
+    "nodes_from",
+    "plain_name_of",
+    "plain_type",
+    "refuse_one_text",
+    "token",
+    "token_sum",
+    "weight_from",
+]
 
-_FIELDS = frozenset({"name", "weight", "zone"})
+# What nobody has as the client of a node: where it stands for a weight, it is a mistake.
+_PLAIN = (str, bytes, numbers.Number, np.generic, list, tuple, dict, set)
+_NEEDED = frozenset({"name"})
+_OPTIONAL = frozenset({"weight", "zone"})
 
 
 class Node(Immutable):
@@ -24,6 +40,8 @@ class Node(Immutable):
             weight 1, and owns about twice as many keys.
         zone: The failure domain (rack, room, region) that `owners(key, n, distinct="zone")`
             spreads over; None is a zone of the node's own.
+        data: Anything you want to have at hand with the node, such as a client. It is no part of
+            placement, equality, digests, documents or pickles; placements keep it when they change.
 
     Raises:
         TypeError: The name or zone is not a str, or the weight is not a real number.
@@ -34,19 +52,31 @@ class Node(Immutable):
     Node('gw-3', weight=2.0, zone='b')
     """
 
-    __slots__ = ("name", "weight", "zone")
+    __slots__ = ("data", "name", "weight", "zone")
 
     name: str
     weight: float
     zone: str | None
+    data: Any
 
-    def __new__(cls, name: str, weight: float = 1.0, zone: str | None = None) -> Self:
+    def __new__(cls, name: str, weight: float = 1.0, zone: str | None = None, *, data: object = None) -> Self:
         """Check and set everything; there is no `__init__` that could be called again."""
         self = object.__new__(cls)
         _set_name(self, name if type(name) is str and name and name.isascii() else _text(name))
         _set_weight(self, weight if weight == 1.0 and type(weight) is float else weight_from(weight))
         _set_zone(self, zone if zone is None else _text(zone, "a zone"))
+        _set_data(self, data)
         return self
+
+    def weighing(self, weight: float) -> Self:
+        """Return the node with another weight."""
+        return type(self)(self.name, weight, self.zone, data=self.data)
+
+    def keeping(self, data: object) -> Self:
+        """Return the node with `data`, unless it has its own."""
+        if data is None or self.data is not None:
+            return self
+        return type(self)(self.name, self.weight, self.zone, data=data)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Node):
@@ -77,16 +107,16 @@ class Node(Immutable):
         """Return the node that `to_dict` described.
 
         Args:
-            data: A mapping with the fields name, weight and zone.
+            data: A mapping with the field name; weight and zone may be left out.
             where: How error messages name `data`.
 
         Raises:
             ValueError: A field is missing, unknown or wrong; the message names it.
         """
-        record = check_fields(data, where, _FIELDS)
+        record = check_fields(data, where, _NEEDED, _OPTIONAL)
         name = field(record, where, "name", str)
-        weight = field(record, where, "weight", float, int)
-        zone = field(record, where, "zone", str, type(None))
+        weight = field(record, where, "weight", float, int) if "weight" in record else 1.0
+        zone = field(record, where, "zone", str, type(None)) if "zone" in record else None
         try:
             return cls(name, weight, zone)
         except ValueError as error:
@@ -96,6 +126,22 @@ class Node(Immutable):
 _set_name = slot_setter(Node, "name")
 _set_weight = slot_setter(Node, "weight")
 _set_zone = slot_setter(Node, "zone")
+_set_data = slot_setter(Node, "data")
+
+
+def token(node: Node) -> int:
+    """Return the 128 bits that stand for a node in digests, as docs/spec.md says."""
+    from hashlib import blake2b  # noqa: PLC0415  (it loads OpenSSL, and not every placement has a digest)
+
+    name = node.name.encode()
+    record = struct.pack("<I", len(name)) + name + struct.pack("<d", node.weight)
+    record += b"\0" if node.zone is None else b"\1" + node.zone.encode()
+    return int.from_bytes(blake2b(record, digest_size=16).digest(), "little")
+
+
+def token_sum(nodes: Iterable[Node]) -> int:
+    """Return the sum of the tokens of nodes, modulo 2**128."""
+    return sum(map(token, nodes)) % (1 << 128)
 
 
 def _text(value: object, what: str = "the name of a node") -> str:
@@ -126,18 +172,74 @@ def weight_from(value: object) -> float:
 
 
 def plain_type(value: object) -> str:
+    """Return the name of the type of a value, as an error shows it."""
     return "None" if value is None else type(value).__name__
 
 
-def nodes_from(nodes: Iterable[str | Node] | Mapping[str, float], what: str = "nodes") -> list[Node]:
-    """Return the nodes that a caller gave as names, as `Node`s or as a mapping name -> weight."""
-    if isinstance(nodes, (str, bytes, Node)):
+def plain_name_of(name: object) -> str:
+    """Return the name of a node as exactly a str, whose comparisons are nobody's code."""
+    if not isinstance(name, str):
+        raise TypeError(f"a node is named by a str, not {plain_type(name)}")
+    return name if type(name) is str else str.__str__(name)
+
+
+def refuse_one_text(value: object, what: str, of: str = "names") -> None:
+    """Raise `TypeError` if one text was given in place of many, or what is no iterable at all."""
+    if isinstance(value, (str, bytes, bytearray, memoryview)):
+        one = repr(value) if len(value) < 40 else "it"
+        raise TypeError(
+            f"{what} must be an iterable of {of}, and a {type(value).__name__} is one; write [{one}]"
+        )
+    if not isinstance(value, Iterable):
+        raise TypeError(f"{what} must be an iterable of {of}, not {plain_type(value)}")
+
+
+def names_from(names: Iterable[str], what: str = "names") -> list[str]:
+    """Return the names of nodes that a caller gave, as a plain list.
+
+    Raises:
+        TypeError: One text was given instead of many, or one of them is no str.
+    """
+    refuse_one_text(names, what)
+    return list(map(plain_name_of, names))
+
+
+def nodes_from(nodes: Iterable[str | Node] | Mapping[str, Any], what: str = "nodes") -> list[Node]:
+    """Return the nodes that a caller gave, as a plain list.
+
+    Args:
+        nodes: Names or `Node`s, or a mapping from names to weights, or to other things, none of which is a
+            number: they become the `data` of the nodes.
+        what: How error messages name it.
+
+    Raises:
+        TypeError: It is neither, or one name was given instead of many.
+        ValueError: A name or a weight is out of its range.
+    """
+    if isinstance(nodes, (str, bytes, bytearray, memoryview, Node)):
         raise TypeError(f"{what} must be an iterable of nodes; for one node write [{nodes!r}]")
     if isinstance(nodes, Mapping):
-        return [Node(name, weight) for name, weight in nodes.items()]
+        pairs = list(nodes.items())
+        if pairs and not any(_like_weight(value) for _, value in pairs):
+            return [Node(name, data=value) for name, value in pairs]
+        return [_weighted(name, weight) for name, weight in pairs]
     if not isinstance(nodes, Iterable):
         raise TypeError(
             f"{what} must be an iterable of names or Nodes, or a mapping of names to weights, "
             f"not {plain_type(nodes)}"
         )
     return [node if isinstance(node, Node) else Node(node) for node in nodes]
+
+
+def _like_weight(value: object) -> bool:
+    """Whether a value of a mapping of nodes is meant as a weight, right or wrong."""
+    return value is None or isinstance(value, _PLAIN)
+
+
+def _weighted(name: str, weight: object) -> Node:
+    try:
+        return Node(name, weight_from(weight))
+    except TypeError as error:
+        if not isinstance(name, str):
+            raise
+        raise TypeError(f"{error}; for a node with an object write Node({name!r}, data=...)") from None

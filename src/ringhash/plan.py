@@ -3,44 +3,35 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self, cast, overload
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, overload
 
 import numpy as np
 
 from ringhash.immutable import Immutable, slot_setter
 from ringhash.node import Node
-from ringhash.pins import Pin
-from ringhash.records import check_fields, field
-from ringhash.space import Positions, describe, positions_of, read_positions
+from ringhash.ranges import KeyRange, Ranges, exact_sum
+from ringhash.records import (
+    check_fields,
+    document,
+    field,
+    not_too_deep,
+    number,
+    plain_name,
+    read_document,
+    read_number,
+)
+from ringhash.space import space_from
 
-__all__ = ["KeyRange", "Move", "Moves", "NodeChange", "Plan"]
+if TYPE_CHECKING:
+    from ringhash.space import Space
 
-_COMMON_FIELDS = frozenset({"before", "after", "epoch", "space", "changes", "moves"})
-_FIELDS = _COMMON_FIELDS | {"seed", "hash_tags"}
-_PLACED_FIELDS = _COMMON_FIELDS | {"placement"}
-_OPTIONAL_FIELDS = frozenset({"shards", "unpins"})
-_PAIRS_SHOWN = 20  # by str(plan)
+__all__ = ["Changes", "KeyRange", "Move", "Moves", "NodeChange", "Plan"]
+
+_FIELDS = frozenset({"before", "after", "space", "moves"})
+_OPTIONAL_FIELDS = frozenset({"epoch", "nodes", "rows"})
 _CHANGE_FIELDS = frozenset({"before", "after"})
-
-
-class KeyRange(NamedTuple):
-    """The positions from `start` to `end`, both included; `start <= end`, so it never wraps.
-
-    >>> KeyRange(10, 19).size, 19 in KeyRange(10, 19), 20 in KeyRange(10, 19)
-    (10, True, False)
-    """
-
-    start: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        """The number of positions."""
-        return self.end - self.start + 1
-
-    def __contains__(self, position: object) -> bool:
-        return isinstance(position, (int, np.integer)) and self.start <= int(position) <= self.end
+_Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Move(NamedTuple):
@@ -59,6 +50,17 @@ class NodeChange(NamedTuple):
 
     before: Node | None
     after: Node | None
+
+
+class Changes(NamedTuple):
+    """What a plan changes, from which `after` can be built from `before`.
+
+    `nodes` is what becomes of the nodes, in order of their names; `rows` what else a kind of placement
+    needs, each as (key, before, after).
+    """
+
+    nodes: tuple[NodeChange, ...] = ()
+    rows: tuple[tuple[Any, Any, Any], ...] = ()
 
 
 class Moves(Sequence[Move]):
@@ -111,80 +113,90 @@ class Moves(Sequence[Move]):
         return f"[{shown}{', ...' if len(self) > 3 else ''}] ({len(self)} moves)"
 
     @property
-    def positions(self) -> int:
-        """How many positions they have in all."""
-        sizes = self._plan._ends[self._rows] - self._plan._starts[self._rows]
-        # Halves, since the positions of a whole 64-bit space are one more than fit into 64 bits.
-        low = int((sizes & np.uint64(0xFFFFFFFF)).sum(dtype=np.uint64))
-        high = int((sizes >> np.uint64(32)).sum(dtype=np.uint64))
-        return (high << 32) + low + len(self)
+    def ranges(self) -> Ranges:
+        """The positions that they move."""
+        return Ranges(self._plan._starts[self._rows], self._plan._ends[self._rows])
 
     @property
-    def fraction(self) -> float:
-        """Their part of all positions, from 0 to 1."""
-        return self.positions / self._plan.space
+    def positions(self) -> int:
+        """How many positions they have in all."""
+        return exact_sum(self._plan._ends[self._rows] - self._plan._starts[self._rows]) + len(self)
+
+    @property
+    def fraction(self) -> float | None:
+        """Their part of all positions, from 0 to 1; None if the space has no measure."""
+        space = self._plan.space
+        return self.positions / space.size if space.measured else None
 
 
 class Plan(Immutable):
-    """The exact moves from one placement to another; made by `Ring.diff` and `Router.plan`.
+    """The exact moves from one placement to another; made by `Placement.diff` and `Router.plan`.
 
     The moves are minimal: they are disjoint and in order, no move has equal source and target, and
     two that touch differ in source or target. They live in arrays until they are looked at.
 
-    The moves are those of the ring. A key that is pinned stays where it is, whatever they say;
-    `unpins` has the pins that end since their node leaves.
+    Attributes:
+        before, after: The digests of both placements.
+        epoch: The epoch that the plan was made for; None: any.
+        space: How keys become positions.
+        changes: What the plan changes: nodes, and rows of its kind of placement.
 
-    >>> from ringhash import Router
-    >>> router = Router(["gw-1", "gw-2", "gw-3"])
-    >>> plan = router.plan(add=["gw-4"])
+    >>> from ringhash import Ring
+    >>> ring = Ring(["gw-1", "gw-2", "gw-3"])
+    >>> plan = ring.diff(ring.with_nodes("gw-4"))
     >>> sorted(plan.by_target()), sorted(plan.by_source())
     (['gw-4'], ['gw-1', 'gw-2', 'gw-3'])
     >>> plan.move_of("user:7") == next((m for m in plan.moves
-    ...     if router.ring.position("user:7") in m.range), None)
+    ...     if plan.space.position("user:7") in m.range), None)
     True
     """
 
     __slots__ = (  # noqa: RUF023  (in the order in which __init__ has their values)
-        "before", "after", "epoch", "space", "_key_space", "_changes", "_starts", "_ends",
-        "_source_index", "_target_index", "_sources", "_targets", "unpins",
+        "before", "after", "epoch", "space", "changes", "_starts", "_ends",
+        "_source_index", "_target_index", "_sources", "_targets",
     )  # fmt: skip
 
     before: str
     after: str
     epoch: int | None
-    space: int
-    _key_space: Positions
-    _changes: tuple[NodeChange, ...]
-    _starts: np.ndarray[Any, Any]
-    _ends: np.ndarray[Any, Any]
-    _source_index: np.ndarray[Any, Any]
-    _target_index: np.ndarray[Any, Any]
+    space: Space
+    changes: Changes
+    _starts: _Array
+    _ends: _Array
+    _source_index: _Array
+    _target_index: _Array
     _sources: tuple[str, ...]
     _targets: tuple[str, ...]
-    unpins: tuple[Pin, ...]
 
     def __init__(
         self,
         *,
         before: str,
         after: str,
-        epoch: int | None,
-        space: int,
-        key_space: Positions,
-        changes: tuple[NodeChange, ...],
-        ranges: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
-        owners: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
+        epoch: int | None = None,
+        space: Space,
+        changes: Changes,
+        ranges: tuple[_Array, _Array],
+        owners: tuple[_Array, _Array],
         names: tuple[tuple[str, ...], tuple[str, ...]],
-        unpins: tuple[Pin, ...] = (),
     ) -> None:
-        values = (before, after, epoch, space, key_space, changes, *ranges, *owners, *names, unpins)
+        values = (before, after, epoch, space, changes, *ranges, *owners, *names)
         for set_slot, value in zip(_SET_SLOTS, values, strict=True):
             set_slot(self, value)
 
+    def at(self, epoch: int | None) -> Self:
+        """Return the same plan for another epoch; both share their arrays."""
+        if epoch == self.epoch:
+            return self
+        plan = object.__new__(type(self))
+        for name, set_slot in zip(self.__slots__, _SET_SLOTS, strict=True):
+            set_slot(plan, epoch if name == "epoch" else getattr(self, name))
+        return plan
+
     @property
-    def changes(self) -> tuple[NodeChange, ...]:
-        """What becomes of the nodes, by name."""
-        return self._changes
+    def empty(self) -> bool:
+        """Whether nothing at all changes. A plan without moves may still change what is to be kept."""
+        return self.before == self.after and not any(self.changes) and not len(self)
 
     @property
     def moves(self) -> Moves:
@@ -195,13 +207,28 @@ class Plan(Immutable):
         return len(self._starts)
 
     @property
-    def fraction(self) -> float:
-        """The part of all positions that moves, from 0 to 1; exact but for one rounding."""
-        return self.moves.fraction
+    def positions(self) -> int:
+        """How many positions move."""
+        return exact_sum(self._ends - self._starts) + len(self)
 
     @property
-    def needless(self) -> float:
+    def ranges(self) -> Ranges:
+        """The positions that move."""
+        return Ranges(self._starts, self._ends)
+
+    @property
+    def fraction(self) -> float | None:
+        """The part of all positions that moves, from 0 to 1; None if the space has no measure.
+
+        Exact but for one rounding.
+        """
+        return self.positions / self.space.size if self.space.measured else None
+
+    @property
+    def needless(self) -> float | None:
         """The part of all positions that moves between two nodes which did not change, from 0 to 1.
+
+        None if the space has no measure.
 
         Always 0 for a `Ring`; other programs (`ringhash.interop`) move keys that no change asked for.
 
@@ -210,7 +237,7 @@ class Plan(Immutable):
         >>> ring.diff(ring.without("gw-2")).needless
         0.0
         """
-        changed = {(b or a).name for b, a in self._changes}  # type: ignore[union-attr]
+        changed = {(b or a).name for b, a in self.changes.nodes}  # type: ignore[union-attr]
         here, there = (
             np.array([name not in changed for name in names] + [False])  # index -1: nobody
             for names in (self._sources, self._targets)
@@ -251,7 +278,7 @@ class Plan(Immutable):
 
     def move_of(self, key: Any) -> Move | None:
         """Return the move that takes `key` to another node, or None when it stays. O(log moves)."""
-        position = self._key_space.position(key)
+        position = self.space.position(key)
         row = bisect_right(cast("Sequence[int]", self._starts), position) - 1
         if row < 0 or position > self._ends[row]:
             return None
@@ -259,7 +286,7 @@ class Plan(Immutable):
 
     def mask(self, keys: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return which of `keys` move, as an array of bool; `keys` as for `Ring.index_many`."""
-        positions = positions_of(self._key_space, keys)
+        positions = self.space.positions(keys)
         if not len(self):
             return np.zeros(len(positions), np.bool_)
         rows = np.searchsorted(self._starts, positions, "right")
@@ -271,15 +298,18 @@ class Plan(Immutable):
     def inverse(self) -> Plan:
         """Return the plan that undoes this one; it applies at the epoch that this one makes."""
         epoch = self.epoch
-        if epoch is not None and (self._changes or len(self)):
+        if epoch is not None and not self.empty:
             epoch += 1
-        return Plan(
+        nodes, rows = self.changes
+        return type(self)(
             before=self.after,
             after=self.before,
             epoch=epoch,
             space=self.space,
-            key_space=self._key_space,
-            changes=tuple(NodeChange(change.after, change.before) for change in self._changes),
+            changes=Changes(
+                tuple(NodeChange(after, before) for before, after in nodes),
+                tuple((key, after, before) for key, before, after in rows),
+            ),
             ranges=(self._starts, self._ends),
             owners=(self._target_index, self._source_index),
             names=(self._targets, self._sources),
@@ -296,17 +326,14 @@ class Plan(Immutable):
         if not isinstance(other, Plan):
             return NotImplemented
         return (
-            (self.before, self.after, self.epoch, self.space)
-            == (other.before, other.after, other.epoch, other.space)
-            and describe(self._key_space) == describe(other._key_space)
-            and self._changes == other._changes
-            and self.unpins == other.unpins
-            and self.moves == other.moves
+            (self.before, self.after, self.epoch) == (other.before, other.after, other.epoch)
+            and self.changes == other.changes
+            and self.moves_as(other)
         )
 
-    def _moves_as(self, other: Plan) -> bool:
+    def moves_as(self, other: Plan) -> bool:
         """Return whether both plans move the same keys between the same nodes. O(moves)."""
-        if describe(self._key_space) != describe(other._key_space) or len(self) != len(other):
+        if len(self) != len(other) or self.space != other.space:
             return False
         same_ranges = np.array_equal(self._starts, other._starts) and np.array_equal(self._ends, other._ends)
         return same_ranges and all(
@@ -319,32 +346,17 @@ class Plan(Immutable):
         )
 
     def __hash__(self) -> int:
-        return hash((self.before, self.after, self.epoch, self.space, self._changes))
+        return hash((self.before, self.after, self.epoch, self.changes.nodes))
 
     def __repr__(self) -> str:
         epoch = "" if self.epoch is None else f" at epoch {self.epoch}"
-        return f"<Plan of {len(self)} moves, {self.fraction:.2%} of all keys{epoch}>"
+        share = "" if self.fraction is None else f", {self.fraction:.2%} of all keys"
+        return f"<Plan of {len(self)} moves{share}{epoch}>"
 
     def __str__(self) -> str:
-        pairs = sorted(self.pairs().items(), key=lambda pair: -pair[1].positions)
-        rows = [("from", "to", "ranges", "share")]
-        rows += [
-            (_shown(source), _shown(target), str(len(moves)), f"{moves.fraction:.3%}")
-            for (source, target), moves in pairs[:_PAIRS_SHOWN]
-        ]
-        if len(pairs) > _PAIRS_SHOWN:
-            rest = pairs[_PAIRS_SHOWN:]
-            share = sum(moves.positions for _, moves in rest) / self.space
-            ranges = sum(len(moves) for _, moves in rest)
-            rows.append((f"{len(rest)} more pairs", "", str(ranges), f"{share:.3%}"))
-        rows.append(("all", "", str(len(self)), f"{self.fraction:.3%}"))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d:>{widths[3]}}".rstrip()
-            for a, b, c, d in rows
-        ]
-        lines += [f"ends the pin of {pin.key!r} to {pin.node}" for pin in self.unpins]
-        return "\n".join(lines)
+        from ringhash.plan_text import table  # noqa: PLC0415  (few plans are printed)
+
+        return table(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_dict, (self.to_dict(),)
@@ -352,67 +364,66 @@ class Plan(Immutable):
     def to_dict(self) -> dict[str, object]:
         """Return the plan as a dictionary that JSON can hold; a move is [start, end, from, to].
 
-        `unpins` is a field of it only where there are any. A plan for shards has `"shards": true`:
-        its positions are shards, and `space` is their number.
+        Positions of a space of more than 2**53 are text; `nodes` and `rows` are there if there are any.
         """
-        unpins = {"unpins": [pin.to_dict() for pin in self.unpins]} if self.unpins else {}
-        return {
-            "before": self.before,
-            "after": self.after,
-            "epoch": self.epoch,
-            "space": self.space,
-            **describe(self._key_space),
-            "changes": [{"before": b and b.to_dict(), "after": a and a.to_dict()} for b, a in self._changes],
-            "moves": [[*move.range, move.source, move.target] for move in self.moves],
-            **unpins,
-        }
+        most = self.space.size
+        nodes, rows = self.changes
+        changed = [{"before": b and b.to_dict(), "after": a and a.to_dict()} for b, a in nodes]
+        return document(
+            "plan",
+            before=self.before,
+            after=self.after,
+            epoch=self.epoch,
+            space=self.space.to_dict(),
+            **({"nodes": changed} if changed else {}),
+            **({"rows": [list(row) for row in rows]} if rows else {}),
+            moves=[
+                [number(move.range.start, most), number(move.range.end, most), move.source, move.target]
+                for move in self.moves
+            ],
+        )
 
     @classmethod
-    def from_dict(cls, data: object) -> Self:
+    def from_dict(cls, data: object, where: str = "plan") -> Self:
         """Return the plan that `to_dict` described.
 
         Raises:
             ValueError: A field is missing, unknown or wrong, or the moves overlap or are out of
                 order; the message names the field.
         """
-        placed = isinstance(data, Mapping) and "placement" in data
-        fields = _PLACED_FIELDS if placed else _FIELDS
-        record = check_fields(data, "plan", fields, optional=_OPTIONAL_FIELDS)
-        space = field(record, "plan", "space", int)
-        if not 1 <= space <= 1 << 64:
-            raise ValueError(f"plan.space: must be from 1 to 2**64, not {space}")
-        epoch = field(record, "plan", "epoch", int, type(None))
+        return not_too_deep(lambda: cls._read(data, where), where)
+
+    @classmethod
+    def _read(cls, data: object, where: str) -> Self:
+        record = read_document(data, where, "plan", _FIELDS, _OPTIONAL_FIELDS)
+        space = space_from(record["space"], f"{where}.space")
+        epoch = field(record, where, "epoch", int, type(None)) if "epoch" in record else None
         if epoch is not None and epoch < 0:
-            raise ValueError(f"plan.epoch: must not be negative, not {epoch}")
-        starts, ends, sources, targets = _read_moves(field(record, "plan", "moves", list), space)
+            raise ValueError(f"{where}.epoch: must not be negative, not {epoch}")
+        moves = field(record, where, "moves", list)
+        starts, ends, sources, targets = _read_moves(moves, space.size, f"{where}.moves")
         names = tuple(sorted({name for name in (*sources, *targets) if name is not None}))
         index: dict[str | None, int] = {name: i for i, name in enumerate(names)}
         index[None] = -1
         return cls(
-            before=field(record, "plan", "before", str),
-            after=field(record, "plan", "after", str),
+            before=field(record, where, "before", str),
+            after=field(record, where, "after", str),
             epoch=epoch,
             space=space,
-            key_space=read_positions(record, space),
-            changes=_read_changes(field(record, "plan", "changes", list)),
+            changes=Changes(
+                _read_nodes(record.get("nodes", []), f"{where}.nodes"),
+                _read_rows(record.get("rows", []), f"{where}.rows"),
+            ),
             ranges=(np.array(starts, np.uint64), np.array(ends, np.uint64)),
             owners=(
                 np.array([index[name] for name in sources], np.int64),
                 np.array([index[name] for name in targets], np.int64),
             ),
             names=(names, names),
-            unpins=tuple(Pin.list_from(record.get("unpins", []), "plan.unpins")),
         )
 
 
 _SET_SLOTS = tuple(slot_setter(Plan, name) for name in Plan.__slots__)
-
-
-def _shown(name: str | None) -> str:
-    """A name as a cell of a table: `-` for no node, and what would break the line escaped."""
-    if name is None:
-        return "-"
-    return name if name.isprintable() else repr(name)
 
 
 def _name(names: tuple[str, ...], index: int) -> str | None:
@@ -429,47 +440,68 @@ def _index(names: tuple[str, ...], name: str | None) -> int:
 
 
 def _read_moves(
-    moves: list[Any], space: int
+    moves: list[Any], size: int, where: str
 ) -> tuple[list[int], list[int], list[str | None], list[str | None]]:
+    starts, ends, sources, targets = [], [], [], []
     last: tuple[int, str | None, str | None] = (-1, None, None)
     for i, move in enumerate(moves):
-        where = f"plan.moves[{i}]"
+        here = f"{where}[{i}]"
         if type(move) is not list or len(move) != 4:
-            raise ValueError(f"{where}: must be a list [start, end, source, target]")
-        start, end, source, target = move
-        if type(start) is not int or type(end) is not int or not 0 <= start <= end < space:
-            raise ValueError(f"{where}: start and end must be integers with 0 <= start <= end < {space}")
+            raise ValueError(f"{here}: must be a list [start, end, source, target]")
+        start = read_number(move[0], f"{here}.start", 0, size - 1)
+        end = read_number(move[1], f"{here}.end", 0, size - 1)
+        source, target = move[2:]
+        if start > end:
+            raise ValueError(f"{here}: ends at {end}, before it starts at {start}")
         if start <= last[0]:
-            raise ValueError(f"{where}: begins at {start}, before the end of the move before it")
+            raise ValueError(f"{here}: begins at {start}, before the end of the move before it")
         for name in (source, target):
             if name is not None and (type(name) is not str or not name):
-                raise ValueError(f"{where}: source and target must be names or null, not {name!r}")
+                raise ValueError(f"{here}: source and target must be names or null, not {name!r}")
         if source == target:
-            raise ValueError(f"{where}: source and target are the same: {source!r}")
+            raise ValueError(f"{here}: source and target are the same: {source!r}")
         if (start - 1, source, target) == last:
-            raise ValueError(f"{where}: goes on with the move before it; they must be one move")
+            raise ValueError(f"{here}: goes on with the move before it; they must be one move")
         last = (end, source, target)
-    starts, ends, sources, targets = map(list, zip(*moves, strict=True)) if moves else ([], [], [], [])
+        starts.append(start)
+        ends.append(end)
+        sources.append(source)
+        targets.append(target)
     return starts, ends, sources, targets
 
 
-def _read_changes(changes: list[object]) -> tuple[NodeChange, ...]:
+def _read_nodes(changes: object, where: str) -> tuple[NodeChange, ...]:
     read = []
     last = ""
-    for i, change in enumerate(changes):
-        where = f"plan.changes[{i}]"
-        record = check_fields(change, where, _CHANGE_FIELDS)
+    for i, change in enumerate(_list(changes, where)):
+        here = f"{where}[{i}]"
+        record = check_fields(change, here, frozenset(), _CHANGE_FIELDS)
         before, after = (
-            None if record[side] is None else Node.from_dict(record[side], f"{where}.{side}")
+            None if record.get(side) is None else Node.from_dict(record[side], f"{here}.{side}")
             for side in ("before", "after")
         )
         either = before or after
         if either is None or before == after:
-            raise ValueError(f"{where}: changes nothing")
+            raise ValueError(f"{here}: changes nothing")
         if before is not None and after is not None and before.name != after.name:
-            raise ValueError(f"{where}: before and after are two nodes")
+            raise ValueError(f"{here}: before and after are two nodes")
         if either.name <= last:
-            raise ValueError(f"{where}: the names must be in order and distinct")
+            raise ValueError(f"{here}: the names must be in order and distinct")
         last = either.name
         read.append(NodeChange(before, after))
     return tuple(read)
+
+
+def _read_rows(rows: object, where: str) -> tuple[tuple[Any, Any, Any], ...]:
+    read = []
+    for i, row in enumerate(_list(rows, where)):
+        if type(row) is not list or len(row) != 3 or row[1] == row[2]:
+            raise ValueError(f"{where}[{i}]: must be a list [key, before, after] that changes something")
+        read.append((row[0], row[1], row[2]))
+    return tuple(read)
+
+
+def _list(value: object, where: str) -> list[object]:
+    if type(value) is not list:
+        raise ValueError(f"{where}: must be a list, not {plain_name(value)}")
+    return value

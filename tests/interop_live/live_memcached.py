@@ -271,6 +271,38 @@ def test_pylibmc(
     check(program, label, ring, keys, located({name: memcacheds[name] for name in names}, keys))
 
 
+# --- what pylibmc has stored, read by pymemcache with our hasher ---
+
+
+@pytest.mark.parametrize(
+    ("behaviors", "options"),
+    [
+        ({"ketama": True}, {"compatible": "libmemcached"}),
+        ({"ketama": True, "hash": "murmur"}, {"compatible": "libmemcached", "hash": "murmur"}),
+        ({"ketama_weighted": True}, {"compatible": "libmemcached-weighted"}),
+        ({"distribution": "consistent ketama spy"}, {"compatible": "spymemcached"}),
+    ],
+    ids=["ketama", "murmur", "weighted", "spy"],
+)
+def test_pymemcache_after_pylibmc(
+    memcacheds: dict[str, int | Path], behaviors: dict[str, Any], options: dict[str, Any]
+) -> None:
+    pylibmc = pytest.importorskip("pylibmc")
+    contrib = pytest.importorskip("ringhash.contrib.pymemcache")
+    names = [name for name, where in memcacheds.items() if isinstance(where, int)][5:17]
+    there = pylibmc.Client(names, behaviors=behaviors)
+    keys = [key for key in stored_keys(1200) if key.isascii()][:1000]
+    for key in keys:
+        assert there.set(key, "x")
+    for make, least, most in (
+        (contrib.hasher(**options), len(keys), len(keys)),
+        (contrib.Hasher, 0, len(keys) / 2),  # our own ring finds only what happens to lie in both places
+    ):
+        client = contrib.HashClient(names, hasher=make)
+        assert least <= len(client.get_many(keys)) <= most
+        client.close()
+
+
 # --- libketama, the original ---
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ringhash.balance.sizing import check_points
 from ringhash.cli.cluster import named_weights, names_in, nodes_in, planned, read_cluster, write_plan
 from ringhash.cli.errors import InputError, refusals
 from ringhash.cli.handover import abort, apply, resume, show, status, storm
@@ -18,9 +19,9 @@ from ringhash.cli.keys import KeyFile
 from ringhash.cli.leases import leases
 from ringhash.cli.measure import Check, balance_of, check, compare, count, fair_shares, ideal
 from ringhash.cli.progress import watched
+from ringhash.placements.ring import MAX_POINTS_PER_NODE, Ring
 from ringhash.plan import Plan
-from ringhash.ring import MAX_POINTS_PER_NODE, Balance, Ring
-from ringhash.sizing import check_points
+from ringhash.spans import Balance
 
 __all__ = ["ringhash"]
 

@@ -17,13 +17,10 @@ import click
 from ringhash.cli.cluster import read_json
 from ringhash.cli.errors import InputError, refusals
 from ringhash.cli.inspect import View, look_at
-from ringhash.handover import Handover, Status
-from ringhash.handover.journal import Journal
-from ringhash.handover.pieces import Piece
-from ringhash.handover.run import read_status
+from ringhash.handover import FileJournal, Handover, Piece, Status, read_status
+from ringhash.placement import placement_from
 from ringhash.plan import Plan
-from ringhash.ring import Ring
-from ringhash.router import Router
+from ringhash.routing import Router
 
 __all__ = ["abort", "apply", "resume", "show", "status", "storm"]
 
@@ -54,7 +51,15 @@ def show(plan_file: str, html_file: str | None, as_json: bool) -> None:
       ringhash plan --nodes gw-1,gw-2,gw-3 --add gw-4 -o plan.json
       ringhash show plan.json --html plan.html
     """
-    view = look_at(_plan(plan_file))
+    plan = _plan(plan_file)
+    if plan.fraction is None:  # a placement without shares of keys
+        if html_file or as_json:
+            raise InputError(
+                f"{plan_file}: this plan has no shares of keys; show it without --html and --json"
+            )
+        click.echo(str(plan))
+        return
+    view = look_at(plan)
     if html_file:
         from ringhash.cli.page import html_of  # noqa: PLC0415
 
@@ -67,16 +72,22 @@ def show(plan_file: str, html_file: str | None, as_json: bool) -> None:
     page = Page()
     if view.nodes:
         rows = [
-            (node.name, node.change, f"{node.gives:.3%}", f"{node.takes:.3%}", f"{node.net:+.3%}")
+            (
+                node.name,
+                node.change,
+                f"{node.gives:.3%}",
+                f"{node.takes:.3%}",
+                f"{node.net:+.3%}",
+            )
             for node in view.nodes
         ]
         page.rows(("node", "change", "> gives", "> takes", "> net"), rows)
         page.line()
-    page.line((f"{view.plan.fraction:.3%}", "bold"), f" of all keys move, in {len(view.plan):,} ranges")
+    page.line((f"{plan.fraction:.3%}", "bold"), f" of all keys move, in {len(view.plan):,} ranges")
     if view.largest:
         piece = view.largest
         pair = f"{piece.source or '-'} to {piece.target or '-'}"
-        page.line(f"The largest piece is {pair}: {piece.share:.3%} of all keys")
+        page.line(f"The largest piece is {pair}: {piece.share or 0:.3%} of all keys")
     for warning in view.warnings:
         page.line(("! ", "bold yellow"), warning)
 
@@ -128,7 +139,7 @@ def apply(
         _print_reply(_ask(where, "plan", made.to_dict()))
         return
     if _is_journal(where):
-        with Journal(where) as journal, refusals(where):
+        with refusals(where), FileJournal(where, read_only=True) as journal:
             same = Plan.from_dict(journal.meta["plan"]) == made
         if not same:
             raise InputError(f"{where}: is the journal of another plan")
@@ -140,11 +151,13 @@ def apply(
             raise click.UsageError("--journal is for a handover: give --stop and --start too")
         with refusals(plan_file):
             router.apply(made)
-        _write_router(where, router)
-        click.echo(f"{made.fraction:.3%} of all keys moved; the router is at epoch {router.epoch}")
+        _write_router(where, router.to_dict())
+        moved = f"{len(made)} ranges" if made.fraction is None else f"{made.fraction:.3%} of all keys"
+        click.echo(f"{moved} moved; the router is at epoch {router.epoch}")
         return
     if stop_command is None or start_command is None or journal_file is None:
         raise click.UsageError("a handover needs --stop, --start and --journal")
+    follow = _Follow(where)
     with refusals(plan_file):
         handover = Handover(
             router,
@@ -152,10 +165,11 @@ def apply(
             stop=_shell(stop_command),
             start=_shell(start_command),
             journal=journal_file,
-            progress=_Follow(where, router),
+            progress=follow.progress,
+            on_epoch=follow.on_epoch,
             **options,
         )
-    _carry_out(handover)
+    _carry_out(handover, follow)
 
 
 @click.command()
@@ -188,7 +202,7 @@ def abort(where: str) -> None:
     if _is_url(where):
         _print_reply(_ask(where, "abort", {}))
         return
-    with refusals(), Journal(where) as journal:
+    with refusals(), FileJournal(where) as journal:
         journal.request("abort")
     click.echo("asked to stop after the piece in hand")
 
@@ -234,7 +248,7 @@ def storm(svg_file: str | None, as_json: bool, **options: Any) -> None:
     \b
       ringhash storm --nodes 5 --add 1 --clients 100000 --svg storm.svg
     """
-    from ringhash.storm import as_svg, as_table, simulate  # noqa: PLC0415
+    from ringhash.reconnect.storm import as_svg, as_table, simulate  # noqa: PLC0415
 
     with refusals():
         storms = simulate(**options)
@@ -259,15 +273,15 @@ def _plan(path: str) -> Plan:
 def _router(path: str) -> Router:
     data = read_json(path)
     with refusals(path):
-        if isinstance(data, dict) and "ring" in data:
+        if isinstance(data, dict) and data.get("kind") == "router":
             return Router.from_dict(data)
-        return Router(Ring.from_dict(data))
+        return Router(placement_from(data))
 
 
-def _write_router(path: str, router: Router) -> None:
+def _write_router(path: str, document: dict[str, object]) -> None:
     # Beside it and then in its place: a reader sees the old file or the new one.
     beside = Path(f"{path}.new")
-    beside.write_text(json.dumps(router.to_dict()) + "\n", encoding="utf-8")
+    beside.write_text(json.dumps(document) + "\n", encoding="utf-8")
     beside.replace(path)
 
 
@@ -333,16 +347,15 @@ def _shell(command: str) -> Callable[[Piece], bool]:
 class _Follow:
     """Writes the router to its file at every epoch, and shows a bar on a terminal."""
 
-    def __init__(self, path: str | None, router: Router) -> None:
+    def __init__(self, path: str | None) -> None:
         self.path = path
-        self.router = router
-        self.epoch = -1
         self.bar: Callable[[float, str], None] | None = None
 
-    def __call__(self, status: Status) -> None:
-        if self.path is not None and self.router.epoch != self.epoch:
-            self.epoch = self.router.epoch
-            _write_router(self.path, self.router)
+    def on_epoch(self, document: dict[str, object]) -> None:
+        if self.path is not None:
+            _write_router(self.path, document)
+
+    def progress(self, status: Status) -> None:
         if self.bar is not None:
             self.bar(status.fraction, ", ".join(f"{n} {state}" for state, n in sorted(status.counts.items())))
 
@@ -358,22 +371,26 @@ def _resume(
 ) -> None:
     if stop_command is None or start_command is None:
         raise click.UsageError("to go on needs --stop and --start")
+    follow = _Follow(router_file)
     with refusals():
-        with Journal(where) as journal:  # behind what was asked for before
+        with FileJournal(where) as journal:  # behind what was asked for before
             for what in ["reverse"] * reverse + ["retry"] * retry:
                 journal.request(what)
-        handover = Handover.resume(where, stop=_shell(stop_command), start=_shell(start_command))
-        handover._progress = _Follow(router_file, handover.router)
-    _carry_out(handover)
+        handover = Handover.resume(
+            where,
+            stop=_shell(stop_command),
+            start=_shell(start_command),
+            progress=follow.progress,
+            on_epoch=follow.on_epoch,
+        )
+    _carry_out(handover, follow)
 
 
-def _carry_out(handover: Handover) -> None:
-    follow = handover._progress
-    assert isinstance(follow, _Follow)  # noqa: S101
+def _carry_out(handover: Handover, follow: _Follow) -> None:
     with _interrupts(handover), _bar() as bar, refusals():
         follow.bar = bar
         found = handover.run()
-        follow(found)
+        follow.on_epoch(handover.router.to_dict())  # once more: here an error of writing it is shown
     _print_status(found)
     if not found.over:
         raise click.exceptions.Exit(INCOMPLETE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ringhash.handover.pieces import Piece, cut
+from ringhash.handover import Piece, cut
 from ringhash.plan import Plan
 
 __all__ = ["NodeShare", "View", "look_at"]
@@ -37,11 +37,14 @@ class View(NamedTuple):
 
 
 def look_at(plan: Plan) -> View:
-    """Return who gains and who loses by a plan, its largest piece, and what is unusual about it. O(moves)."""
-    gives = {name: moves.fraction for name, moves in plan.by_source().items()}
-    takes = {name: moves.fraction for name, moves in plan.by_target().items()}
+    """Return who gains and who loses by a plan that has shares, its largest piece, and what is unusual.
+
+    Cost: O(moves).
+    """
+    gives = {name: moves.fraction or 0.0 for name, moves in plan.by_source().items()}
+    takes = {name: moves.fraction or 0.0 for name, moves in plan.by_target().items()}
     changes = {}
-    for before, after in plan.changes:
+    for before, after in plan.changes.nodes:
         if before is None and after is not None:
             changes[after.name] = "joins"
         elif before is not None and after is None:
@@ -53,19 +56,20 @@ def look_at(plan: Plan) -> View:
     nodes = tuple(
         NodeShare(name, gives.get(name, 0.0), takes.get(name, 0.0), changes.get(name, "")) for name in names
     )
-    pairs = [(s, t, len(moves), moves.fraction) for (s, t), moves in plan.pairs().items()]
+    pairs = [(s, t, len(moves), moves.fraction or 0.0) for (s, t), moves in plan.pairs().items()]
     pairs.sort(key=lambda pair: -pair[3])
     pieces = cut(plan)
-    largest = max(pieces, key=lambda piece: piece.share, default=None)
+    largest = max(pieces, key=lambda piece: piece.share or 0.0, default=None)
     return View(plan, nodes, tuple(pairs), largest, tuple(_warnings(plan, nodes, largest)))
 
 
 def _warnings(plan: Plan, nodes: tuple[NodeShare, ...], largest: Piece | None) -> list[str]:
     found = []
+    fraction = plan.fraction or 0.0
     if not len(plan):
         found.append("Nothing moves.")
-    if plan.fraction > 0.5:
-        found.append(f"More than half of all keys move: {plan.fraction:.1%}.")
+    if fraction > 0.5:
+        found.append(f"More than half of all keys move: {fraction:.1%}.")
     if None in plan.by_target():
         found.append("The last node leaves: no key will have an owner.")
     if None in plan.by_source():
@@ -79,9 +83,9 @@ def _warnings(plan: Plan, nodes: tuple[NodeShare, ...], largest: Piece | None) -
     found += [
         f"{node.name} joins cold and takes {node.takes:.1%} of all keys: let it prepare."
         for node in nodes
-        if node.change == "joins" and node.takes > 0.2 and plan.fraction < 1
+        if node.change == "joins" and node.takes > 0.2 and fraction < 1
     ]
-    if largest is not None and largest.share > 0.1:
+    if largest is not None and largest.share is not None and largest.share > 0.1:
         found.append(
             f"The largest piece, {largest.source or '-'} to {largest.target or '-'}, is "
             f"{largest.share:.1%} of all keys: cut it smaller with --max-share."

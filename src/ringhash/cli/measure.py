@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ringhash.balance.sizing import VnodesRow, compare_vnodes
+from ringhash.placements.ring import Ring
 from ringhash.plan import Plan
-from ringhash.ring import Balance, Ring
-from ringhash.sizing import VnodesRow, compare_vnodes
+from ringhash.spans import Balance
 
 __all__ = ["Check", "balance_of", "check", "compare", "count", "fair_shares", "ideal"]
 

@@ -129,7 +129,7 @@ for (const row of rows) {
 
 def html_of(view: View) -> str:
     """Return the page: the ring before and after, what moves in colours, tables that sort."""
-    plan = view.plan
+    plan, size, fraction = view.plan, view.plan.space.size, view.plan.fraction or 0.0
     by_share = sorted(view.nodes, key=lambda node: -(node.gives + node.takes))
     node_colour: dict[str | None, str] = {node.name: _colour(i) for i, node in enumerate(by_share)}
     # Where all goes to one node, or comes from one, a pair has the colour of the other node.
@@ -139,7 +139,7 @@ def html_of(view: View) -> str:
         other = s if len(targets) == 1 else t
         pair_colour[s, t] = node_colour[other] if 1 in (len(sources), len(targets)) and other else _colour(i)
     arcs = {
-        (s, t): [(m.range.start / plan.space, (m.range.end + 1) / plan.space) for m in plan.between(s, t)]
+        (s, t): [(m.range.start / size, (m.range.end + 1) / size) for m in plan.between(s, t)]
         for s, t, _, _ in view.pairs
     }
     joins = [node.name for node in view.nodes if node.change == "joins"]
@@ -148,9 +148,9 @@ def html_of(view: View) -> str:
     what = [f"{', '.join(joins)} joins"] if joins else []
     what += [f"{', '.join(leaves)} leaves"] if leaves else []
     subtitle = "; ".join(what + others) or "no node changes"
-    largest = f"{view.largest.share:.2%}" if view.largest else "-"
+    largest = f"{view.largest.share or 0:.2%}" if view.largest else "-"
     figures = [
-        (f"{plan.fraction:.2%}", "of all keys move"),
+        (f"{fraction:.2%}", "of all keys move"),
         (f"{len(plan):,}", "ranges"),
         (f"{len(view.pairs):,}", "pairs of nodes"),
         (largest, "the largest piece"),
@@ -160,8 +160,8 @@ def html_of(view: View) -> str:
         subtitle=escape(subtitle if len(subtitle) < 300 else subtitle[:297] + "..."),
         figures="".join(f"<div><b>{a}</b><span>{b}</span></div>" for a, b in figures),
         warnings=_warnings(view),
-        before=_ring(arcs, pair_colour, node_colour, 0, "Before", f"{plan.fraction:.1%}", "will move"),
-        after=_ring(arcs, pair_colour, node_colour, 1, "After", f"{plan.fraction:.1%}", "has moved"),
+        before=_ring(arcs, pair_colour, node_colour, 0, "Before", f"{fraction:.1%}", "will move"),
+        after=_ring(arcs, pair_colour, node_colour, 1, "After", f"{fraction:.1%}", "has moved"),
         pairs="".join(_pair_row(i, pair, pair_colour[pair[0], pair[1]]) for i, pair in enumerate(view.pairs)),
         nodes=_node_rows(view, node_colour),
         footer=escape(

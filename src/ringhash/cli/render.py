@@ -16,10 +16,11 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Column, Table
 from rich.text import Text
 
+from ringhash.balance.sizing import VnodesRow, recommended_vnodes
 from ringhash.cli.measure import Check, balance_of, fair_shares
+from ringhash.placements.ring import Ring
 from ringhash.plan import Plan
-from ringhash.ring import Balance, Ring
-from ringhash.sizing import VnodesRow, recommended_vnodes
+from ringhash.spans import Balance
 
 __all__ = ["Bar", "Page"]
 
@@ -141,7 +142,7 @@ class Page:
                 f"{len(rest):,} smaller pairs",
                 "",
                 sum(len(moves) for _, moves in rest),
-                sum(moves.positions for _, moves in rest) / plan.space,
+                sum(moves.positions for _, moves in rest) / plan.space.size,
                 sum(counted.get(pair, 0) for pair, _ in rest),
             )
         table.add_section()

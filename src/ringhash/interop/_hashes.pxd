@@ -4,7 +4,7 @@ Each takes bytes and gives up to 64 bits. A program that reads its key as `char`
 a byte from 128 on, and here that is said by `int8_t`. Multi-byte words are read little endian on
 every machine.
 
-MD5 and MurmurHash3 come from hashlib and mmh3. CRC-32 and XXH64 are here although zlib and xxhash have
+MD5 comes from hashlib. CRC-32 and XXH64 are here although zlib and xxhash have
 them: a call out of a lookup costs more than the hash. The tests compare both with those libraries, for
 every length.
 """
@@ -339,6 +339,30 @@ cdef inline uint64_t twemproxy_crc16(const uint8_t* d, Py_ssize_t size) noexcept
             entry = ((entry << 1) ^ (0x1021u if entry & 0x8000u else 0)) & 0xFFFFu
         h = (h << 8) ^ entry
     return h
+
+
+# MurmurHash3_x86_32 by Austin Appleby.
+
+cdef inline uint32_t murmur3_word(uint32_t word) noexcept nogil:
+    return rotl32(word * 0xCC9E2D51u, 15) * 0x1B873593u
+
+cdef inline uint32_t murmur3_32(const uint8_t* d, Py_ssize_t size, uint32_t seed) noexcept nogil:
+    cdef uint32_t h = seed, word = 0
+    cdef Py_ssize_t k, left = size
+    while left >= 4:
+        h = rotl32(h ^ murmur3_word(word32(d)), 13) * 5 + 0xE6546B64u
+        d += 4
+        left -= 4
+    for k in range(left):
+        word |= <uint32_t>d[k] << (8 * k)
+    h ^= murmur3_word(word) ^ <uint32_t>size
+    h = (h ^ (h >> 16)) * 0x85EBCA6Bu
+    h = (h ^ (h >> 13)) * 0xC2B2AE35u
+    return h ^ (h >> 16)
+
+cdef inline uint64_t murmur3(const uint8_t* d, Py_ssize_t size) noexcept nogil:
+    """With the seed of libhashkit/murmur3.cc."""
+    return murmur3_32(d, size, 0xDEADBEEFu * <uint32_t>size)
 
 
 # Kafka: org.apache.kafka.common.utils.Utils.murmur2; librdkafka: rdfnv1a.c.

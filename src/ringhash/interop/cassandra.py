@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
-from ringhash.interop.placement import Clockwise, distinct_points, sorted_points, whole
+from ringhash.interop.given import read_listed, read_mapping, whole_number
+from ringhash.interop.placement import Clockwise
+from ringhash.interop.stretches import distinct_points, sorted_points, whole
 from ringhash.node import Node
 
 __all__ = ["CassandraRing"]
@@ -34,31 +37,41 @@ class CassandraRing(Clockwise):
     (-7468325962851647638, 'a', ('a', 'b'))
     """
 
-    program = "cassandra"
+    kind = "cassandra"
 
     def __init__(self, tokens: Mapping[str, Iterable[int]]) -> None:
-        servers = {name: sorted(int(token) for token in given) for name, given in tokens.items()}
+        servers: dict[str, list[int]] = {}
         values: list[int] = []
-        for name, given in servers.items():
+        for name, many in read_mapping(tokens, "tokens").items():
             Node(name)
+            what = f"a token of {name!r}"
+            given = sorted(
+                whole_number(token, what, _LEAST, -_LEAST - 1)
+                for token in read_listed(many, f"the tokens of {name!r}")
+            )
             if not given:
                 raise ValueError(f"the node {name!r} has no token")
-            if not _LEAST <= given[0] <= given[-1] < -_LEAST:
-                raise ValueError(f"the tokens of {name!r} must be from -2**63 to 2**63 - 1")
+            servers[name] = given
             values += [token - _LEAST for token in given]
         if len(set(values)) < len(values) or not values:
             raise ValueError("there must be a token, and no token may be given twice")
         owners = np.repeat(np.arange(len(servers)), [len(given) for given in servers.values()])
-        self._points, self._point_owners = distinct_points(
-            *sorted_points(np.array(values, np.uint64), owners)
-        )
+        points, owners = distinct_points(*sorted_points(np.array(values, np.uint64), owners))
+        self._keep(_points=points, _point_owners=owners)
         self._place(
             servers,
             {},
             keys=("cassandra-murmur3", 0, None),
-            space=SPACE,
-            stretches=whole(self._points, self._point_owners, SPACE),
+            stretches=whole(points, owners, SPACE),
         )
+
+    def _more(self, servers: object) -> dict[str, Any]:
+        return read_mapping(servers, "servers")
+
+    def _server(self, node: Node, now: Any) -> Any:
+        if now is None or node.weight != 1:
+            raise ValueError(f"{node.name!r} needs tokens instead of a weight: use with_servers")
+        return now
 
     def token(self, key: str | bytes) -> int:
         """Return the token of a partition key."""

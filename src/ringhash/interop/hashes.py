@@ -1,13 +1,12 @@
 """The hashes of the programs, by name: from a library where that is as fast, else compiled here.
 
 A name says what a key becomes in one program, so two rings agree on positions when they agree on the
-name. `mmh3` comes with the extra `interop` and is imported when it is first needed.
+name.
 
     name        where it is used                                  from
     md5         ketama: the first word, little endian             hashlib
     md5-128     uhashring: the first eight bytes, big endian      hashlib
     crc16       Redis Cluster: CRC-16/XMODEM                      binascii.crc_hqx
-    murmur3     libmemcached, 32 bits                             mmh3
     crc32       nginx; HAProxy; twemproxy's crc32a; librdkafka    compiled, as zlib's
     crc32-15    libmemcached's crc, twemproxy's crc32             compiled: bits 16 to 30 of it
     xxh64       Envoy                                             compiled, as xxhash's
@@ -26,7 +25,7 @@ from typing import Any
 
 from ringhash.interop._table import COMPILED
 
-__all__ = ["hash_named", "hash_names", "library", "md5"]
+__all__ = ["hash_named", "hash_names", "hash_size", "library", "md5"]
 
 HashFunction = Callable[[bytes], int]
 
@@ -69,28 +68,33 @@ def _md5_64(data: bytes) -> int:
     return int.from_bytes(md5(data).digest()[:8])
 
 
-def _murmur3() -> HashFunction:
-    hash32 = library("mmh3").hash
-
-    def murmur3(data: bytes) -> int:
-        """MurmurHash3_x86_32 with the seed of libhashkit/murmur3.cc."""
-        return int(hash32(data, 0xDEADBEEF * len(data) & 0xFFFFFFFF, False))
-
-    return murmur3
-
-
 _PLAIN: dict[str, HashFunction] = {
     **COMPILED,
     "crc16": _crc16,
     "md5": _md5_32,
     "md5-128": _md5_64,
 }
-_FROM_EXTRAS: dict[str, Callable[[], HashFunction]] = {"murmur3": _murmur3}
+
+
+# Most hashes give any number of 32 bits. Positions that a hash cannot give are no part of a space.
+_BITS = {
+    "cassandra-murmur3": 64, "envoy-murmur2": 64, "md5-128": 64, "xxh64": 64,
+    "kafka-fnv1a": 31, "kafka-murmur2": 31, "crc16": 16, "crc32-15": 15,
+}  # fmt: skip
+
+
+def hash_size(name: str) -> int:
+    """Return how many numbers a hash can give: they are from 0 to one below.
+
+    >>> hash_size("crc32"), hash_size("crc32-15")
+    (4294967296, 32768)
+    """
+    return 1 << _BITS.get(name, 32)
 
 
 def hash_names() -> list[str]:
     """Return the names that `hash_named` knows."""
-    return sorted((*_PLAIN, *_FROM_EXTRAS))
+    return sorted(_PLAIN)
 
 
 def hash_named(name: str) -> HashFunction:
@@ -98,14 +102,11 @@ def hash_named(name: str) -> HashFunction:
 
     Raises:
         ValueError: There is no hash of that name.
-        ImportError: Its library is not installed; the extra `interop` brings it.
 
     >>> hash_named("crc16")(b"123456789"), hash_named("fnv1_32")(b"a")
     (12739, 84696446)
     """
-    plain = _PLAIN.get(name)
-    if plain is not None:
-        return plain
-    if name in _FROM_EXTRAS:
-        return _FROM_EXTRAS[name]()
-    raise ValueError(f"there is no hash {name!r}; there are {', '.join(hash_names())}")
+    try:
+        return _PLAIN[name]
+    except KeyError:
+        raise ValueError(f"there is no hash {name!r}; there are {', '.join(hash_names())}") from None

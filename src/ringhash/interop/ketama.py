@@ -11,25 +11,18 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from ringhash.interop.given import Servers, check_points, digits, one_each, read_servers, shortened
 from ringhash.interop.hashes import hash_named, md5
-from ringhash.interop.placement import (
-    Array,
-    Options,
-    Placement,
-    Servers,
-    check_points,
-    distinct_points,
-    read_servers,
-    sorted_points,
-    whole,
-)
+from ringhash.interop.placement import Options, ProgramPlacement
+from ringhash.interop.stretches import Array, distinct_points, sorted_points, whole
 
 __all__ = ["Flavour", "KetamaRing"]
 
 Flavour = Literal["libketama", "libmemcached", "libmemcached-weighted", "spymemcached", "twemproxy"]
 
-SPACE = 1 << 32
+SPACE = 1 << 32  # of the points; keys of a narrower hash use only its beginning
 _DEFAULT_PORT = "11211"
+_MOST_PORT = 65_535
 _PLAIN_POINTS = 100
 _LONGEST = 86  # bytes of the text of a point, with its final NUL
 
@@ -69,7 +62,7 @@ _HASHES: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
-class KetamaRing(Placement):
+class KetamaRing(ProgramPlacement):
     """Where a ketama client or proxy sends a key.
 
     Args:
@@ -83,12 +76,15 @@ class KetamaRing(Placement):
         hash_tag: Two characters, as in twemproxy's `hash_tag`; only there.
 
     Raises:
-        DuplicateNodeError: A server is given twice.
+        DuplicateNodeError: A server is given twice, or two names are one server to the program, such as "h"
+            and "h:11211"; there the second would own nothing.
         ValueError: A setting is not one that the flavour has.
 
     Exact for libketama as of 2007 and its Python binding 0.1.1, libmemcached 1.0.16 to 1.1.4, and
     nutcracker 0.5.0. A program that ejects a failed host makes the ring of the others: `without`.
-    libmemcached's KETAMA takes weighted points, of MD5, as soon as one weight is above 1.
+    libmemcached's KETAMA takes weighted points, of MD5, as soon as one weight is above 1, and a weight of 0
+    counts as 1 there. The hashes "crc" (libmemcached) and "crc32" (twemproxy) give 15 bits, so all keys lie
+    on the first 32,768 positions, and a few points share them: one server may own all keys.
 
     Cost: O(points), about 0.7 us for each four.
 
@@ -97,7 +93,7 @@ class KetamaRing(Placement):
     '10.0.0.1:11211'
     """
 
-    program = "ketama"
+    kind = "ketama"
     _options: ClassVar[Options] = {
         "flavour": (str,),
         "hash": (str, type(None)),
@@ -123,6 +119,7 @@ class KetamaRing(Placement):
         names = list(weights)
         counted = [max(1, weight) for weight in weights.values()]
         labels = [_label(name, flavour) for name in names]
+        one_each(names, labels)
         order = list(range(len(names)))
         if flavour == "twemproxy":
             order.sort(key=lambda i: (len(labels[i]), labels[i]))
@@ -143,9 +140,11 @@ class KetamaRing(Placement):
             weights,
             {"flavour": flavour, "hash": hash, "hash_tag": hash_tag},
             keys=(key_hash, 0, hash_tag),
-            space=SPACE,
             stretches=whole(*distinct_points(points, owners), SPACE),
         )
+
+    def _weights(self) -> dict[str, int]:
+        return {name: max(1, weight) for name, weight in self.servers.items()}
 
 
 def _label(name: str, flavour: str) -> bytes:
@@ -166,9 +165,12 @@ def _host_and_port(name: str) -> tuple[str, str]:
     if name.startswith("/"):
         return name, "0"  # a socket
     host, colon, port = name.rpartition(":")
-    if not colon or not port.isdigit():
+    if not colon or not port.isascii() or not port.isdigit():
         return name, _DEFAULT_PORT
-    return host, str(int(port))
+    number = digits(port)
+    if number is None or number > _MOST_PORT:
+        raise ValueError(f"the port of {shortened(name)!r} must be from 0 to {_MOST_PORT}")
+    return host, str(number)
 
 
 def _groups(weights: list[int], flavour: str) -> list[int]:

@@ -10,17 +10,9 @@ import numpy as np
 
 from ringhash.errors import UnknownNodeError
 from ringhash.interop._table import crc32_chain
-from ringhash.interop.placement import (
-    Array,
-    Clockwise,
-    Options,
-    Servers,
-    check_points,
-    distinct_points,
-    read_servers,
-    sorted_points,
-    whole,
-)
+from ringhash.interop.given import Servers, check_points, one_each, read_listed, read_servers
+from ringhash.interop.placement import Clockwise, Options
+from ringhash.interop.stretches import Array, distinct_points, sorted_points, whole
 
 __all__ = ["NginxRing"]
 
@@ -39,10 +31,11 @@ class NginxRing(Clockwise):
         servers: The addresses as in the `server` lines, in their order, such as "10.0.0.1:80",
             "backend.example.com" or "unix:/run/app.sock"; or a mapping of them to weights.
         down: The servers that are marked `down`. nginx skips them point by point, and after 20 steps it
-            goes over to round robin: such keys have no owner (`UnplacedKeyError`).
+            goes over to round robin: such keys have no owner (`UnplacedKeyError`). A server that is down is
+            not in `nodes`.
 
     Raises:
-        DuplicateNodeError: A server is given twice.
+        DuplicateNodeError: A server is given twice, or two names are one, such as "unix:/a" and "UNIX:/a".
         UnknownNodeError: A server in `down` is not in `servers`.
         ValueError: A weight is not a whole number from 1.
 
@@ -56,40 +49,50 @@ class NginxRing(Clockwise):
     ('10.0.0.1:80', ('10.0.0.1:80', '10.0.0.2:80'))
     """
 
-    program = "nginx"
+    kind = "nginx"
     _options: ClassVar[Options] = {"down": (list,)}
 
     def __init__(self, servers: Servers, *, down: Iterable[str] = ()) -> None:
         weights = read_servers(servers)
         names = list(weights)
-        if isinstance(down, str):
-            raise TypeError("down must be a list of servers, not one str")
-        marked = [name for name in names if name in set(down)]
-        if len(marked) != len(set(down)):
-            stranger = next(name for name in down if name not in weights)
-            raise UnknownNodeError(f"the server {stranger!r} is down, but it is not in the upstream")
+        one_each(names, (b"\0".join(_split(name)) for name in names))
+        down = read_listed(down, "down")
+        for name in down:
+            if name not in names:
+                raise UnknownNodeError(f"the server {name!r} is down, but it is not in the upstream")
+        marked = [name for name in names if name in down]
         check_points(_POINTS * sum(weights.values()))
         parts = [_points(name, weights[name] * _POINTS) for name in names]
         owners = np.repeat(np.arange(len(names)), [len(part) for part in parts])
         points, owners = distinct_points(*sorted_points(np.concatenate(parts), owners))
-        self._points, self._point_owners = points, owners
+        self._keep(_points=points, _point_owners=owners)
         able = np.array([name not in marked for name in names])
         stretches = whole(points, _up(owners, able) if marked else owners, SPACE)
         self._place(
             weights,
             {"down": marked},
             keys=("crc32", 0, None),
-            space=SPACE,
             stretches=stretches,
             drops_empty=len(names) > 1,
         )
+
+    def without(self, *names: str) -> NginxRing:
+        """Return the placement while these servers are down, or marked so; they stay in the upstream."""
+        self._check_names(names)
+        if len({*names, *self._settings["down"]}) == len(self.servers):
+            return self.changed(remove=names)
+        return NginxRing(self.servers, down={*names, *self._settings["down"]})
+
+    def _weights(self) -> dict[str, int]:
+        return {**self.servers, **dict.fromkeys(self._settings["down"], 0)}
 
     def _settings_for(self, servers: Any) -> dict[str, Any]:
         return {"down": [name for name in self._settings["down"] if name in servers]}
 
     def _from(self, first: int) -> Iterator[int]:
         """The servers of the 21 points that one request looks at, all its retries together."""
-        down = {self.names.index(name) for name in self._settings["down"]}
+        names = list(self.servers)
+        down = {names.index(name) for name in self._settings["down"]}
         for step in range(_MOST_STEPS + 1):
             index = int(self._point_owners[(first + step) % len(self._points)])
             if index not in down:

@@ -13,12 +13,12 @@ import uuid
 from collections.abc import Callable
 from typing import Self
 
-from ringhash.guard import Guard as Rules
+from ringhash.handover.guard import Guard as Rules
 from ringhash.leases import clock
 from ringhash.leases.store import MemberRow, Store, open_store
 from ringhash.node import Node
 from ringhash.plan import Plan
-from ringhash.router import Router
+from ringhash.routing import Router
 
 __all__ = ["Follow", "Guard", "Member", "Members"]
 
@@ -302,7 +302,7 @@ class Follow:
             if self.epoch is not None and isinstance(self._guard, Rules):
                 self._guard.changed()
             for router in self.routers:
-                router._follow(nodes, epoch)
+                router.adopt(nodes, epoch)
             with self._news:
                 self.epoch = epoch
                 self._news.notify_all()

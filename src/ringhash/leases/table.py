@@ -25,7 +25,7 @@ from ringhash.leases import clock
 from ringhash.leases.protocol import Grant, Holder
 from ringhash.leases.status import Status, status_from
 from ringhash.leases.store import OutcomeUnknown, Refused, Store, open_store
-from ringhash.shards import Shards
+from ringhash.placements.shards import Shards
 
 __all__ = ["Lease", "LeaseTable", "OnRelease", "Worker"]
 

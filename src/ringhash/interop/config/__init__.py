@@ -15,11 +15,11 @@ from ringhash.interop.config.haproxy import read_haproxy
 from ringhash.interop.config.nginx import read_nginx
 from ringhash.interop.config.servers import LISTED, read_list
 from ringhash.interop.config.twemproxy import read_twemproxy
-from ringhash.interop.placement import Placement
+from ringhash.interop.placement import ProgramPlacement
 
 __all__ = ["PROGRAMS", "ConfigError", "read_config"]
 
-_FILES: dict[str, Callable[[str, str | None], Placement]] = {
+_FILES: dict[str, Callable[[str, str | None], ProgramPlacement]] = {
     "nginx": read_nginx,
     "haproxy": read_haproxy,
     "envoy": read_envoy,
@@ -28,7 +28,7 @@ _FILES: dict[str, Callable[[str, str | None], Placement]] = {
 PROGRAMS: tuple[str, ...] = tuple(sorted({*_FILES, *LISTED}))
 
 
-def read_config(path: str | PathLike[str], like: str, name: str | None = None) -> Placement:
+def read_config(path: str | PathLike[str], like: str, name: str | None = None) -> ProgramPlacement:
     """Return the placement that a configuration file describes.
 
     Args:
@@ -55,4 +55,7 @@ def read_config(path: str | PathLike[str], like: str, name: str | None = None) -
     place = fspath(path)
     if like in LISTED and (like not in _FILES or Path(place).suffix in (".txt", ".list")):
         return read_list(place, like)
-    return _FILES[like](place, name)
+    try:
+        return _FILES[like](place, name)
+    except RecursionError:  # brackets in brackets, or an alias of YAML within itself
+        raise ConfigError(f"{place}: is nested too deeply") from None

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import NoReturn, TypeVar
 
 from ringhash.errors import RinghashError
 
-__all__ = ["ConfigError", "at", "choose", "needs", "placing"]
+__all__ = ["ConfigError", "at", "choose", "needs", "placing", "read_text"]
 
 T = TypeVar("T")
 
 
 class ConfigError(RinghashError, ValueError):
-    """A configuration file says something that cannot be read or is not covered."""
+    """A configuration file says something that cannot be read or is not covered.
+
+    What the file holds comes into the message, so what a terminal would obey is escaped there.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in message))
 
 
 def at(path: str, line: int, message: str) -> NoReturn:
@@ -32,6 +39,15 @@ def placing(path: str, line: int) -> Iterator[None]:
         raise
     except (TypeError, ValueError, LookupError) as error:
         raise ConfigError(f"{path}:{line}: {error}") from None
+
+
+def read_text(path: str) -> str:
+    """Return what stands in a file, which must be UTF-8."""
+    data = Path(path).read_bytes()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        at(path, data.count(b"\n", 0, error.start) + 1, f"the byte {data[error.start]:#04x} is not UTF-8")
 
 
 def choose(path: str, what: str, there: dict[str, T], name: str | None, fits: Callable[[T], bool]) -> T:

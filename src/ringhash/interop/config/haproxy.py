@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ringhash.interop.config.errors import ConfigError, at, choose, placing
+from ringhash.interop.given import digits, shortened
 from ringhash.interop.haproxy import HAProxyRing
 
 __all__ = ["read_haproxy"]
@@ -203,9 +204,10 @@ def _server(path: str, line: int, words: list[str], inherited: dict[str, Any]) -
     for word in rest:
         if word in ("weight", "id"):
             value = next(rest, "")
-            if not value.isdigit():
-                at(path, line, f"the {word} must be a whole number, not {value!r}")
-            found[word] = int(value)
+            number = digits(value)
+            if number is None:
+                at(path, line, f"the {word} must be a whole number, not {shortened(value)!r}")
+            found[word] = number
         elif word in ("disabled", "backup"):
             found["away"] = True  # it has an id, but no points
         elif word == "hash-key":

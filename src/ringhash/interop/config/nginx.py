@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ringhash.interop.config.errors import ConfigError, at, choose, needs, placing
+from ringhash.interop.given import digits, shortened
 from ringhash.interop.nginx import NginxRing
 
 __all__ = ["read_nginx"]
@@ -32,15 +33,30 @@ def read_nginx(path: str, name: str | None) -> NginxRing:
     crossplane = needs("crossplane", "crossplane")
     with Path(path).open("rb"):  # or crossplane would list a missing file among its errors
         pass
-    parsed = crossplane.parse(path, check_ctx=False, check_args=False, strict=False)
+    parsed = crossplane.parse(path, check_ctx=False, check_args=False, strict=False, onerror=_itself)
     for error in parsed["errors"]:
-        raise ConfigError(f"{error['file']}:{error['line'] or 1}: {error['error'].partition(' in ')[0]}")
+        raise ConfigError(_problem(**error))
     there = {
         block.directive["args"][0]: block
         for file in parsed["config"]
         for block in _upstreams(file["file"], file["parsed"])
     }
     return _ring(choose(path, "upstream", there, name, _is_consistent))
+
+
+def _itself(error: BaseException) -> BaseException:
+    return error
+
+
+def _problem(file: str, line: int | None, error: str, callback: BaseException) -> str:
+    """What crossplane found, with its place."""
+    if isinstance(callback, RecursionError):
+        return f"{file}: is nested too deeply"
+    if isinstance(callback, OSError):
+        return f"{file}: {callback.strerror}"
+    if not error:  # it has met the end of the file
+        return f"{file}: is no nginx configuration: it ends within a directive, without `;` or a block"
+    return f"{file}:{line or 1}: {error.partition(' in ')[0]}"
 
 
 def _upstreams(path: str, rows: list[dict[str, Any]]) -> Iterator[_Block]:
@@ -63,6 +79,8 @@ def _ring(block: _Block) -> NginxRing:
         directive, args, line = row["directive"], row["args"], row["line"]
         if directive == "server":
             address, weight, is_down = _server(path, line, args)
+            if "\ufffd" in address:  # what crossplane makes of it
+                at(path, line, f"the server {address!r} is not UTF-8")
             if address in servers:
                 at(path, line, f"the server {address!r} is given twice")
             servers[address] = weight
@@ -86,10 +104,10 @@ def _server(path: str, line: int, args: list[str]) -> tuple[str, int, bool]:
     weight, down = 1, False
     for setting in settings:
         name, _, value = setting.partition("=")
-        if name == "weight" and value.isdigit() and int(value):
-            weight = int(value)
+        if name == "weight" and digits(value):
+            weight = digits(value) or 0
         elif setting == "down":
             down = True
         elif name not in _RUNNING:
-            at(path, line, f"`{setting}` of a server is not covered, and may change the placement")
+            at(path, line, f"`{shortened(setting)}` of a server is not covered, and may change the placement")
     return address, weight, down

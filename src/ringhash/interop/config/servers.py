@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, cast
 
-from ringhash.interop.config.errors import ConfigError, at, placing
+from ringhash.interop.config.errors import ConfigError, at, placing, read_text
 from ringhash.interop.envoy import EnvoyMaglev, EnvoyRing
+from ringhash.interop.given import digits, shortened
 from ringhash.interop.haproxy import HAProxyRing
 from ringhash.interop.ketama import Flavour, KetamaRing
 from ringhash.interop.nginx import NginxRing
-from ringhash.interop.placement import Placement
-from ringhash.interop.uhashring import UHashRing
+from ringhash.interop.placement import ProgramPlacement
+from ringhash.interop.uhash_placement import UHashPlacement
 
 __all__ = ["LISTED", "read_list"]
 
 
-def _ketama(flavour: str) -> Callable[[dict[str, int]], Placement]:
+def _ketama(flavour: str) -> Callable[[dict[str, int]], ProgramPlacement]:
     return lambda servers: KetamaRing(servers, cast("Flavour", flavour))
 
 
-LISTED: dict[str, Callable[[Any], Placement]] = {
+LISTED: dict[str, Callable[[Any], ProgramPlacement]] = {
     "nginx": NginxRing,
     "haproxy": HAProxyRing,
     "envoy": EnvoyRing,
     "envoy-maglev": EnvoyMaglev,
-    "uhashring": UHashRing,
-    "uhashring-ketama": lambda servers: UHashRing(servers, "ketama"),
+    "uhashring": UHashPlacement,
+    "uhashring-ketama": lambda servers: UHashPlacement(servers, "ketama"),
     "twemproxy": _ketama("twemproxy"),
     "libketama": _ketama("libketama"),
     "libmemcached": _ketama("libmemcached"),
@@ -36,19 +36,19 @@ LISTED: dict[str, Callable[[Any], Placement]] = {
 }
 
 
-def read_list(path: str, like: str) -> Placement:
+def read_list(path: str, like: str) -> ProgramPlacement:
     """Return the placement of a program from a list of its servers."""
     servers: dict[str, int] = {}
-    text = Path(path).read_text(encoding="utf-8")
-    for line, row in enumerate(text.splitlines(), 1):
+    for line, row in enumerate(read_text(path).splitlines(), 1):
         words = row.partition("#")[0].split()
         if not words:
             continue
-        if len(words) > 2 or (len(words) == 2 and not words[1].isdigit()):
-            at(path, line, f"must be a name and perhaps a whole weight, not {row.strip()!r}")
+        weight = digits(words[1]) if len(words) == 2 else 1
+        if len(words) > 2 or weight is None:
+            at(path, line, f"must be a name and perhaps a whole weight, not {shortened(row.strip())!r}")
         if words[0] in servers:
             at(path, line, f"the server {words[0]!r} is given twice")
-        servers[words[0]] = int(words[1]) if len(words) == 2 else 1
+        servers[words[0]] = weight
     if not servers:
         raise ConfigError(f"{path}: has no servers")
     with placing(path, 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ringhash.interop.config.errors import at, choose, placing
 from ringhash.interop.config.yaml import Value, load
+from ringhash.interop.given import digits, shortened
 from ringhash.interop.ketama import KetamaRing
 
 __all__ = ["read_twemproxy"]
@@ -50,6 +51,7 @@ def _server(path: str, value: Value) -> tuple[str, int]:
     """host:port:weight name, or /socket:weight name; the name may be left out."""
     where, _, name = value.text().strip().partition(" ")
     address, colon, weight = where.rpartition(":")
-    if not colon or not weight.isdigit() or not int(weight) or (":" not in address and address[:1] != "/"):
-        at(path, value.line, f"must be host:port:weight and perhaps a name, not {value.text()!r}")
-    return (f"{address} {name.strip()}" if name.strip() else address), int(weight)
+    number = digits(weight)
+    if not colon or not number or (":" not in address and address[:1] != "/"):
+        at(path, value.line, f"must be host:port:weight and perhaps a name, not {shortened(value.text())!r}")
+    return (f"{address} {name.strip()}" if name.strip() else address), number

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from ringhash.interop.config.errors import ConfigError, at, needs
+from ringhash.interop.config.errors import ConfigError, at, needs, read_text
+from ringhash.interop.given import digits, shortened
 
 __all__ = ["Value", "load"]
 
@@ -19,7 +19,7 @@ class Value:
         self.node = node
         self.line: int = node.start_mark.line + 1
 
-    def fail(self, message: str) -> None:
+    def fail(self, message: str) -> NoReturn:
         """Raise a `ConfigError` with the place of this value."""
         at(self.path, self.line, message)
 
@@ -59,9 +59,10 @@ class Value:
         if self.kind == "mapping" and list(self.fields()) == ["value"]:
             return self.fields()["value"].whole()
         text = self.text()
-        if not text.isdigit():
-            self.fail(f"must be a whole number, not {text!r}")
-        return int(text)
+        number = digits(text)
+        if number is None:
+            self.fail(f"must be a whole number, not {shortened(text)!r}")
+        return number
 
     def truth(self) -> bool:
         """True or false, in the words of YAML."""
@@ -74,12 +75,15 @@ class Value:
 def load(path: str) -> Value:
     """Return the one document of a YAML or JSON file."""
     yaml = needs("yaml", "PyYAML")
+    text = read_text(path)
     try:
-        node = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        raise ConfigError(f"{path}:{line}: {getattr(error, 'problem', None) or error}") from None
+        position = getattr(error, "position", 0)  # of a character that YAML does not allow
+        line = mark.line + 1 if mark else text.count("\n", 0, position) + 1
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+        raise ConfigError(f"{path}:{line}: {problem}") from None
     if node is None:
         raise ConfigError(f"{path}: is empty")
     return Value(path, node)

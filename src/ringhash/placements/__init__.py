@@ -1,0 +1,1 @@
+"""The kinds of placement, one a file or two."""
