@@ -1,4 +1,4 @@
-"""The compiled core, ringhash._core, the table of ringhash.interop and that of range maps. All else is in pyproject.toml."""
+"""The compiled modules: the core, and the tables of interop and range maps. All else is in pyproject.toml."""
 
 import os
 import sys

@@ -1,7 +1,7 @@
 """The bytes of keys in order: vectors, Python's order as the oracle, and what is refused."""
 
 import json
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
 from uuid import UUID
@@ -28,16 +28,19 @@ BERLIN = ZoneInfo("Europe/Berlin")
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.text("\0\1\2a", max_size=5)
 PARTS = {
     "str": text,
-    "bytes": st.binary(max_size=6) | st.text("\0\1\2a\xff", max_size=5).map(lambda part: part.encode("latin-1")),
+    "bytes": st.binary(max_size=6)
+    | st.text("\0\1\2a\xff", max_size=5).map(lambda part: part.encode("latin-1")),
     "int": st.integers(-(2**63), 2**64 - 1) | st.integers(-300, 300),
     "uuid": st.uuids(),
     "datetime": st.datetimes(
-        datetime(2, 1, 1),
-        datetime(9998, 1, 1),
+        datetime(2, 1, 1),  # noqa: DTZ001  the zone is drawn
+        datetime(9998, 1, 1),  # noqa: DTZ001
         timezones=st.integers(-800, 800).map(lambda minutes: timezone(timedelta(minutes=minutes))),
     ),
 }
-shapes = st.sampled_from(sorted(PARTS)) | st.lists(st.sampled_from(sorted(PARTS)), min_size=1, max_size=4).map(tuple)
+shapes = st.sampled_from(sorted(PARTS)) | st.lists(
+    st.sampled_from(sorted(PARTS)), min_size=1, max_size=4
+).map(tuple)
 
 
 def keys_of(shape):
@@ -58,7 +61,9 @@ def test_vectors(name):
     assert all(a["hex"] < b["hex"] for a, b in pairwise(VECTORS[name]))
 
 
-@given(shapes.flatmap(lambda shape: st.tuples(st.just(shape), st.lists(keys_of(shape), min_size=2, max_size=6))))
+@given(
+    shapes.flatmap(lambda shape: st.tuples(st.just(shape), st.lists(keys_of(shape), min_size=2, max_size=6)))
+)
 def test_bytes_sort_as_python_sorts(case):
     parts, keys = case
     shape = Shape(parts)
@@ -117,7 +122,13 @@ def test_a_shape_is_made_of_keys_only(wrong):
 
 
 def test_shapes():
-    assert Shape.of(("a", 1, b"x", UUID(int=0), datetime.now(BERLIN))).parts == ("str", "int", "bytes", "uuid", "datetime")
+    assert Shape.of(("a", 1, b"x", UUID(int=0), datetime.now(BERLIN))).parts == (
+        "str",
+        "int",
+        "bytes",
+        "uuid",
+        "datetime",
+    )
     assert Shape.of("a") == Shape("str") != Shape(("str",))
     assert str(Shape(("str", "int"))) == "(str, int)"
     assert str(Shape(("str",))) == "(str,)"
@@ -144,7 +155,7 @@ def test_the_repeated_hour_is_two_hours():
     early = datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN)
     late = early.replace(fold=1)
     quarter = datetime(2024, 10, 27, 2, 45, tzinfo=BERLIN)
-    bound = datetime.fromtimestamp(1729990800, timezone.utc)
+    bound = datetime.fromtimestamp(1729990800, UTC)
     assert early == late  # what Python says of two moments of one zone
     encoded = [shape.encode(moment) for moment in (early, quarter, bound, late)]
     assert encoded == sorted(set(encoded))
@@ -155,7 +166,7 @@ def test_the_repeated_hour_is_two_hours():
 
 def test_a_moment_needs_a_zone():
     with pytest.raises(ValueError, match="needs a time zone"):
-        Shape("datetime").encode(datetime(2024, 1, 1))
+        Shape("datetime").encode(datetime(2024, 1, 1))  # noqa: DTZ001
 
 
 def test_tuples_of_the_wrong_size():

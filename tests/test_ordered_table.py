@@ -13,7 +13,9 @@ from ringhash._ordered import RangeTable, Shape, range_table, token
 NAMES = ("x", "y", "z")
 # Long common beginnings, zero bytes, and more than 8 bytes of which the first 8 are equal.
 PIECES = [b"a", b"b", b"\0", b"\xff", b"aaaaaaaa", b"aaaaaaaaaa", b"c"]
-keys = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map(b"".join) | st.binary(min_size=1, max_size=20)
+keys = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map(b"".join) | st.binary(
+    min_size=1, max_size=20
+)
 rows = st.dictionaries(keys, st.integers(0, 2), max_size=60)
 
 
@@ -27,20 +29,29 @@ def check(table, model, asked):
     assert table._starts() == starts
     assert table._numbers_all().tolist() == [model[start] for start in starts]
     assert table.cuts == len(starts) - 1
-    asked = [*asked, *starts, *(start + b"\0" for start in starts), *(start[:-1] for start in starts), b"\xff" * 30]
+    asked = [
+        *asked,
+        *starts,
+        *(start + b"\0" for start in starts),
+        *(start[:-1] for start in starts),
+        b"\xff" * 30,
+    ]
     rows = [bisect_right(starts, key) - 1 for key in asked]
     assert [table.position(key) for key in asked] == rows
     assert [table._row(key) for key in asked] == rows
     assert table._positions(asked).tolist() == rows
     assert table._indexes(asked).tolist() == [model[starts[row]] for row in rows]
     owners = [table.numbered[model[starts[row]]] for row in rows]
-    assert table._owners(asked) == owners == [table.owner(key) for key in asked] == [table[key] for key in asked]
+    assert (
+        table._owners(asked) == owners == [table.owner(key) for key in asked] == [table[key] for key in asked]
+    )
     column = np.array(asked)  # numpy takes zero bytes at the end away
     assert table._positions(column).tolist() == [bisect_right(starts, key) - 1 for key in column.tolist()]
     for row in {0, len(starts) // 2, len(starts) - 1}:
         assert table._start(row) == starts[row]
         assert table._number(row) == model[starts[row]]
-    assert table._start(len(starts)) is None
+    assert table._end(len(starts) - 1) is None
+    assert [table._end(row) for row in range(len(starts) - 1)][:50] == starts[1:51]
     assert table._total() == sum(token(start, table.numbered[n]) for start, n in model.items()) % 2**128
 
 
@@ -57,7 +68,12 @@ def differences(before, after):
     )
 
 
-@given(rows, st.lists(st.dictionaries(keys, st.integers(-1, 2), max_size=20), max_size=3), st.lists(keys, max_size=20), st.integers(0, 2))
+@given(
+    rows,
+    st.lists(st.dictionaries(keys, st.integers(-1, 2), max_size=20), max_size=3),
+    st.lists(keys, max_size=20),
+    st.integers(0, 2),
+)
 def test_rows_and_changes(model, changes, asked, lowest):
     model = {**model, b"": lowest}
     table = table_of(model)
@@ -86,7 +102,9 @@ def test_many_leaves(seed):
     for count in (1, 300, 5_000, 20, 8_000, 9_000):
         starts = sorted(model)[1:]
         edits = {
-            key() if random_of.random() < 0.4 or not starts else random_of.choice(starts): random_of.choice([-1, -1, 0, 1, 2])
+            key() if random_of.random() < 0.4 or not starts else random_of.choice(starts): random_of.choice(
+                [-1, -1, 0, 1, 2]
+            )
             for _ in range(count)
         }
         after = edited(model, edits)
@@ -121,11 +139,16 @@ def test_names_with_other_numbers():
 
 
 @settings(max_examples=30)
-@given(st.sets(st.integers(-(2**63), 2**64 - 1), max_size=40), st.lists(st.integers(-(2**63), 2**64 - 1), max_size=40))
+@given(
+    st.sets(st.integers(-(2**63), 2**64 - 1), max_size=40),
+    st.lists(st.integers(-(2**63), 2**64 - 1), max_size=40),
+)
 def test_columns_of_integers(cuts, asked):
     shape = Shape("int")
     starts = sorted(cuts)
-    table = range_table(RangeTable, shape, ("x",), [shape.encode(cut) for cut in starts], [0] * (len(starts) + 1))
+    table = range_table(
+        RangeTable, shape, ("x",), [shape.encode(cut) for cut in starts], [0] * (len(starts) + 1)
+    )
     for dtype in (np.int64, np.uint64, np.int32, np.uint32, np.int16, np.uint16, np.int8, np.uint8):
         info = np.iinfo(dtype)
         column = np.array([key for key in [*asked, *starts, -1, 0, 7] if info.min <= key <= info.max], dtype)
@@ -148,8 +171,9 @@ def test_what_is_refused():
     with pytest.raises(TypeError, match="the keys of this map are bytes, not str") as error:
         table._positions([b"a", "b"])
     assert error.value.__notes__ == ["This was key 1 of 2."]
-    with pytest.raises(IndexError):
-        table._number(1)
+    for ask in (table._number, table._start):
+        with pytest.raises(IndexError):
+            ask(1)
 
 
 def test_a_key_may_be_long_and_a_prefix_of_others():

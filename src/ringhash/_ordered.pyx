@@ -532,14 +532,18 @@ Args and errors as for `owner`.
         return low
 
     def _start(self, Py_ssize_t row):
-        """The bytes at which row `row` begins; b"" for the first, None for the one behind the last."""
+        """The bytes at which row `row` begins; b"" for the first."""
         cdef Py_ssize_t leaf
         if row == 0:
             return b""
-        if row > self.cuts:
-            return None
+        if not 0 < row <= self.cuts:
+            raise IndexError(f"there are {self.cuts + 1} rows, and no row {row}")
         leaf = self.leaf_at(row)
         return (<Leaf>self.leaves[leaf]).keys.key(row - 1 - self.views[leaf].first)
+
+    def _end(self, Py_ssize_t row):
+        """The bytes before which row `row` ends; None for the last."""
+        return None if row == self.cuts else self._start(row + 1)
 
     def _number(self, Py_ssize_t row):
         """The number of the name of row `row`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, ClassVar, Self, TypeAlias, cast
 from uuid import UUID
 
@@ -15,7 +15,16 @@ from ringhash.ranges import KeyRange
 from ringhash.records import document, field, read_document
 from ringhash.space import Keys, Space
 
-__all__ = ["OrderedSpace", "Shape", "ShapeLike", "plain_key", "prefix_end", "read_key", "read_shape", "shape_from"]
+__all__ = [
+    "OrderedSpace",
+    "Shape",
+    "ShapeLike",
+    "plain_key",
+    "prefix_end",
+    "read_key",
+    "read_shape",
+    "shape_from",
+]
 
 ShapeLike: TypeAlias = "Shape | str | type | tuple[str | type, ...]"
 OrderedKey: TypeAlias = "str | bytes | int | UUID | datetime | tuple[Any, ...]"
@@ -93,7 +102,7 @@ def _above(kind: str, part: Any) -> Any:
     if kind == "uuid":
         return UUID(int=part.int + 1) if part.int + 1 < _UUID_END else None
     try:
-        return part.astimezone(timezone.utc) + timedelta(microseconds=1)
+        return part.astimezone(UTC) + timedelta(microseconds=1)
     except OverflowError:
         return None
 
@@ -217,7 +226,10 @@ class OrderedSpace(Space):
     def __init__(self, cuts: Iterable[Any] | RangeTable, keys: ShapeLike) -> None:
         if not isinstance(cuts, RangeTable):
             shape = shape_from(keys)
-            starts = [cut if type(cut) is bytes and shape.parts != "bytes" else shape.encode(cut, False) for cut in cuts]
+            starts = [
+                cut if type(cut) is bytes and shape.parts != "bytes" else shape.encode(cut, False)
+                for cut in cuts
+            ]
             cuts = range_table(RangeTable, shape, ("",), starts, np.zeros(len(starts) + 1, np.int64))
         _set_table(self, cuts)
 
@@ -253,14 +265,14 @@ class OrderedSpace(Space):
         return self.shape.encode(key)
 
     def address_of(self, position: int) -> bytes | None:
-        """Return the lowest address of a position: the bytes of its cut, b"" for the first; None for `size`."""
+        """Return the lowest address of a position: its cut, b"" for the first, None for `size`."""
         if not 0 <= position <= self.size:
             raise IndexError(f"a position is from 0 to {self.size - 1}, not {position}")
-        return self._table._start(position)
+        return None if position == self.size else self._table._start(position)
 
     def bound(self, position: int) -> Any:
         """Return the lowest key of a position; None for the first, and behind the last."""
-        start = self._table._start(position)
+        start = self.address_of(position)
         return self.shape.decode(start) if start else None
 
     def keys(self, positions: KeyRange) -> Keys:
@@ -286,7 +298,8 @@ class OrderedSpace(Space):
         record = read_document(data, where, "ordered", frozenset({"keys", "cuts"}))
         shape = read_shape(record["keys"], f"{where}.keys")
         cuts = [
-            read_key(shape, cut, f"{where}.cuts[{i}]") for i, cut in enumerate(field(record, where, "cuts", list))
+            read_key(shape, cut, f"{where}.cuts[{i}]")
+            for i, cut in enumerate(field(record, where, "cuts", list))
         ]
         try:
             return cls.of_bytes(cuts, shape)
@@ -337,4 +350,3 @@ def many_keys(keys: Any) -> Any:
         if hasattr(keys, name):
             return getattr(keys, name)()
     return tuple(keys)
-

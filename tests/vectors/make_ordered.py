@@ -1,15 +1,33 @@
 """Writes ordered.json: the bytes of keys in order. It shares no code with ringhash.
 
-    python tests/vectors/make_ordered.py > tests/vectors/ordered.json
+python tests/vectors/make_ordered.py > tests/vectors/ordered.json
 """
 
 import json
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from uuid import UUID
 
 TEXTS = ["", "\0", "\0\0", "\0\1", "\1", "\1\0", "\2", "a", "a\0", "a\0b", "a\1", "aa", "ab", "b", "z", "é", "e\u0301",
          "\ue000", "\ufb00", "\uff61", "\U00010002", "\U00010478", "\U0010ffff"]  # fmt: skip
-BYTES = ["", "00", "0000", "0001", "01", "0100", "02", "61", "6100", "6162ffff", "7f", "80", "c3a9", "fe", "ff", "ff00", "ffff"]
+BYTES = [
+    "",
+    "00",
+    "0000",
+    "0001",
+    "01",
+    "0100",
+    "02",
+    "61",
+    "6100",
+    "6162ffff",
+    "7f",
+    "80",
+    "c3a9",
+    "fe",
+    "ff",
+    "ff00",
+    "ffff",
+]
 INTS = [-(2**63), -(2**32), -256, -255, -129, -128, -2, -1, 0, 1, 127, 128, 255, 256, 2**31, 2**32, 2**63 - 1, 2**63,
         2**64 - 1]  # fmt: skip
 UUIDS = ["00000000-0000-0000-0000-000000000000", "00112233-4455-6677-8899-aabbccddeeff",
@@ -33,7 +51,7 @@ TUPLES = [
 
 
 def instant(text):
-    since = datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    since = datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86400 + since.seconds) * 10**6 + since.microseconds
 
 
@@ -50,7 +68,13 @@ def encoded(kind, value, within=False):
 
 def main():
     groups = {}
-    for kind, values in (("str", TEXTS), ("bytes", BYTES), ("int", INTS), ("uuid", UUIDS), ("datetime", MOMENTS)):
+    for kind, values in (
+        ("str", TEXTS),
+        ("bytes", BYTES),
+        ("int", INTS),
+        ("uuid", UUIDS),
+        ("datetime", MOMENTS),
+    ):
         text = str if kind == "int" else lambda value: value
         ordered = sorted(values) if kind == "str" else values
         groups[kind] = [{"key": text(value), "hex": encoded(kind, value).hex()} for value in ordered]

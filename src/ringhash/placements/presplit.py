@@ -38,7 +38,9 @@ def even_rows(
     for i, key in enumerate(sample):
         load = 1.0 if weights is None else float(weights[i])
         if not 0.0 <= load < math.inf:
-            raise ValueError(f"the weight of a key must be finite and not negative, and that of {key!r} is {load}")
+            raise ValueError(
+                f"the weight of a key must be finite and not negative, and that of {key!r} is {load}"
+            )
         whole = shape.encode(key)
         start = whole if unit is None else shape.encode(tuple(key[:unit]), False)
         loads[start] = loads.get(start, 0.0) + load
@@ -53,8 +55,9 @@ def even_rows(
     if tolerance is not None and max(sums) > (1 + tolerance) * mean:
         heaviest = max(range(len(starts)), key=amounts.__getitem__)
         raise ValueError(
-            f"the fullest of {ranges} ranges would carry {max(sums) / mean:.2f} times the mean; the heaviest key, "
-            f"{shape.decode(starts[heaviest])!r}, alone carries {amounts[heaviest] / mean:.2f} times the mean"
+            f"the fullest of {ranges} ranges would carry {max(sums) / mean:.2f} times the mean; the "
+            f"heaviest key, {shape.decode(starts[heaviest])!r}, alone carries "
+            f"{amounts[heaviest] / mean:.2f} times the mean"
         )
     owners = _spread(sums, nodes)
     bounds = [None, *(shape.decode(starts[cut]) for cut in cuts[1:])]
@@ -63,7 +66,7 @@ def even_rows(
 
 def _cuts(amounts: list[float], ranges: int) -> list[int]:
     """Return where each range begins: the heaviest as light as possible, and each at least one key."""
-    low, high = max(max(amounts), math.fsum(amounts) / ranges), math.fsum(amounts)
+    low, high = max(*amounts, math.fsum(amounts) / ranges), math.fsum(amounts)
     for _ in range(60):  # to the last bits of a double
         middle = (low + high) / 2
         if not low < middle < high:
@@ -81,7 +84,11 @@ def _cuts(amounts: list[float], ranges: int) -> list[int]:
         keys_left = len(amounts) - i
         target = left / open_ranges
         needed = keys_left < open_ranges and i > cuts[-1]
-        if i > cuts[-1] and len(cuts) < ranges and (needed or load + amount > high or load + amount / 2 > target):
+        if (
+            i > cuts[-1]
+            and len(cuts) < ranges
+            and (needed or load + amount > high or load + amount / 2 > target)
+        ):
             cuts.append(i)
             left -= load
             load = 0.0

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime, timezone
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
 from hashlib import blake2b
-from typing import Any, ClassVar, NamedTuple, Self, overload
+from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 
 from ringhash._core import own_methods
 from ringhash._ordered import RangeTable, Shape, range_table
-from ringhash.errors import OwnedRangesError, PinnedSplitError, StalePlanError, UnknownNodeError
+from ringhash.errors import OwnedRangesError, PinnedSplitError, UnknownNodeError
 from ringhash.immutable import slot_setter
-from ringhash.membership import changed, changes_between, find_name
+from ringhash.membership import changed, find_name
 from ringhash.node import Node
 from ringhash.ordered import (
     OrderedSpace,
@@ -23,76 +23,31 @@ from ringhash.ordered import (
     plain_key,
     plain_shape,
     prefix_end,
-    read_key,
     read_shape,
     shape_from,
 )
 from ringhash.placement import Placement
+from ringhash.placements.presplit import even_rows
+from ringhash.placements.range_plan import edits_amid, edits_of, plan_between
 from ringhash.placements.range_rows import (
     Entry,
+    Row,
+    Rows,
     check_unit,
     entry_token,
     members_of,
     node_total,
     pairs_of,
-    plain_entry,
     read_rows,
-    read_change,
     shape_of,
     start_of,
 )
-from ringhash.placements.presplit import even_rows
-from ringhash.plan import Changes, NodeChange, Plan
+from ringhash.plan import NodeChange, Plan
 from ringhash.ranges import KeyRange, Ranges
 from ringhash.records import document, field, read_document
 from ringhash.spans import Spans
 
 __all__ = ["RangeMap", "Row"]
-
-
-class Row(NamedTuple):
-    """The keys from `start` on and below `end`, and their node; None: no bound on that side."""
-
-    start: Any
-    end: Any
-    node: str
-
-
-class Rows(Sequence[Row]):
-    """The rows of a map in order; each becomes a `Row` when looked at."""
-
-    __slots__ = ("_map", "_range")
-
-    def __init__(self, ranges: RangeMap, numbers: range) -> None:
-        self._map = ranges
-        self._range = numbers
-
-    def __len__(self) -> int:
-        return len(self._range)
-
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> Rows: ...
-    def __getitem__(self, index: int | slice) -> Row | Rows:
-        if isinstance(index, slice):
-            return Rows(self._map, self._range[index])
-        return self._map._row_at(self._range[index])
-
-    def __iter__(self) -> Iterator[Row]:
-        for number in self._range:
-            yield self._map._row_at(number)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence) or isinstance(other, str):
-            return NotImplemented
-        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        shown = ", ".join(repr(tuple(row)) for row in self[:3])
-        return f"[{shown}{', ...' if len(self) > 3 else ''}] ({len(self)} rows)"
 
 
 @own_methods
@@ -177,7 +132,12 @@ class RangeMap(RangeTable, Placement):
         return self._set(members, unit, {}, None)
 
     def _set(
-        self, nodes: tuple[Node, ...], unit: int | None, pins: dict[bytes, str], total: int | None, like: Self | None = None
+        self,
+        nodes: tuple[Node, ...],
+        unit: int | None,
+        pins: dict[bytes, str],
+        total: int | None,
+        like: Self | None = None,
     ) -> Self:
         _set_unit(self, unit)
         _set_pins(self, pins)
@@ -188,7 +148,11 @@ class RangeMap(RangeTable, Placement):
         else:
             names = tuple(node.name for node in nodes)
             place = {name: i for i, name in enumerate(names)}
-            places = None if names == self.numbered else np.array([place.get(n, -1) for n in self.numbered], np.intp)
+            places = (
+                None
+                if names == self.numbered
+                else np.array([place.get(n, -1) for n in self.numbered], np.intp)
+            )
             values = (nodes, names, {name: number for number, name in enumerate(self.numbered)}, places)
         for set_slot, value in zip((_set_nodes, _set_names, _set_numbers, _set_places), values, strict=True):
             set_slot(self, value)
@@ -282,8 +246,8 @@ class RangeMap(RangeTable, Placement):
 
         A str or bytes begins with another one; a tuple begins with the first of its parts.
 
-        >>> RangeMap([(None, "db-1"), (("acme", 7), "db-2")]).prefix(("acme",))
-        [Row(start=('acme',), end=('acme', 7), node='db-1'), Row(start=('acme', 7), end=('acme\\x00',), node='db-2')]
+        >>> RangeMap([(None, "db-1"), (("acme", 7), "db-2")]).prefix(("acme",))  # doctest: +ELLIPSIS
+        [Row(start=('acme',), end=('acme', 7), node='db-1'), Row(start=('acme', 7), end=('acme\\x00',), ...
         """
         above = prefix_end(self.shape, prefix)
         return self.between(prefix if self.shape.encode(prefix, False) else None, above)
@@ -309,7 +273,7 @@ class RangeMap(RangeTable, Placement):
         return dict(zip(self.names, counted.tolist(), strict=True))
 
     def _row_at(self, number: int) -> Row:
-        start, end = self._start(number), self._start(number + 1)
+        start, end = self._start(number), self._end(number)
         return Row(
             self.shape.decode(start) if start else None,
             None if end is None else self.shape.decode(end),
@@ -375,9 +339,11 @@ class RangeMap(RangeTable, Placement):
             )
         target = left if node is None else self._node_name(node)
         until = self._pins.get(start)
-        day = (today or datetime.now(timezone.utc).date()).isoformat()
+        day = (today or datetime.now(UTC).date()).isoformat()
         if until is not None and day <= until:
-            raise PinnedSplitError(f"the split at {at!r} is pinned until {until}; to merge it, unpin it first")
+            raise PinnedSplitError(
+                f"the split at {at!r} is pinned until {until}; to merge it, unpin it first"
+            )
         edits: dict[bytes, Entry | None] = {start: None}
         if target != left:
             before = self._start(number - 1)
@@ -457,7 +423,9 @@ class RangeMap(RangeTable, Placement):
         """The map with other entries at some starts: None where none is to start."""
         nodes = self.nodes if nodes is None else nodes
         numbered, numbers = self.numbered, self._numbers
-        new_names = [node.name for node in nodes if node.name not in numbers] if nodes is not self.nodes else []
+        new_names = (
+            [node.name for node in nodes if node.name not in numbers] if nodes is not self.nodes else []
+        )
         if new_names:  # a name keeps its number, so the two maps go on sharing their leaves
             numbered = (*numbered, *new_names)
             numbers = {name: number for number, name in enumerate(numbered)}
@@ -497,32 +465,12 @@ class RangeMap(RangeTable, Placement):
             for name, count in owned.items():
                 if count:
                     raise OwnedRangesError(
-                        f"{name!r} owns {count} range{'s' if count > 1 else ''}, and a range map gives none to "
-                        "others by itself; move them first"
+                        f"{name!r} owns {count} range{'s' if count > 1 else ''}; move them first, since a "
+                        "range map gives none away by itself"
                     )
         return after_all
 
     # --- plans ---
-
-    def _edits_from(self, after: RangeMap) -> list[tuple[bytes, Entry | None, Entry | None]]:
-        """What turns this map into another: at which start, from which entry, to which."""
-        found: dict[bytes, tuple[Entry | None, Entry | None]] = {}
-        for start, here, there in self._edits_to(after):
-            found[start] = (
-                None if here < 0 else (self.numbered[here], self._pins.get(start)),
-                None if there < 0 else (after.numbered[there], after._pins.get(start)),
-            )
-        if self._pins is not after._pins:
-            for start in self._pins.keys() | after._pins.keys():
-                if self._pins.get(start) != after._pins.get(start) and start not in found:
-                    found[start] = (self._entry(start), after._entry(start))
-        return [(start, *found[start]) for start in sorted(found)]
-
-    def _rows_to(self, after: RangeMap) -> tuple[tuple[Any, Any, Any], ...]:
-        return tuple(
-            (plain_key(self.shape, start), plain_entry(before), plain_entry(there))
-            for start, before, there in self._edits_from(after)
-        )
 
     def diff(self, after: Placement) -> Plan:
         """Return the plan from this map to another one of keys of the same shape.
@@ -542,61 +490,17 @@ class RangeMap(RangeTable, Placement):
         self._check_reading(after)
         assert isinstance(after, RangeMap)  # noqa: S101  of the same kind
         if after.unit != self.unit:
-            raise ValueError(f"the two maps have the units {self.unit} and {after.unit}, and a plan changes none")
-        regions: list[list[Any]] = []
-        for start, _, _ in self._edits_from(after):
-            here, there = self._row(start), after._row(start)
-            source, target = self.numbered[self._number(here)], after.numbered[after._number(there)]
-            if source == target:
-                continue
-            ends = [end for end in (self._start(here + 1), after._start(there + 1)) if end is not None]
-            end = min(ends) if ends else None
-            if regions and regions[-1][1:] == [start, source, target]:
-                regions[-1][1] = end
-            else:
-                regions.append([start, end, source, target])
-        cuts = sorted({bound for region in regions for bound in region[:2] if bound})
-        place = {cut: i for i, cut in enumerate(cuts)}
-        here_index = {name: i for i, name in enumerate(self.names)}
-        there_index = {name: i for i, name in enumerate(after.names)}
-        return Plan(
-            before=self.digest,
-            after=after.digest,
-            space=OrderedSpace.of_bytes(cuts, self.shape),
-            changes=Changes(changes_between(self.nodes, after.nodes), self._rows_to(after)),
-            ranges=(
-                np.array([place[region[0]] + 1 if region[0] else 0 for region in regions], np.uint64),
-                np.array([len(cuts) if region[1] is None else place[region[1]] for region in regions], np.uint64),
-            ),
-            owners=(
-                np.array([here_index[region[2]] for region in regions], np.int64),
-                np.array([there_index[region[3]] for region in regions], np.int64),
-            ),
-            names=(self.names, after.names),
-        )
+            raise ValueError(f"the maps have the units {self.unit} and {after.unit}; a plan changes none")
+        return plan_between(self, after)
 
     def replayed(self, plan: Plan) -> Self:
         """Return the map to which a plan leads, by the splits, merges and moves that it lists.
 
         Raises:
-            StalePlanError: A start or a node is not what the plan says it was.
-            ValueError: The plan is of other keys, or malformed.
+            StalePlanError: A start is not what the plan says it was.
+            ValueError: The plan is of other keys or nodes, or malformed.
         """
-        edits: dict[bytes, Entry | None] = {}
-        for i, row in enumerate(plan.changes.rows):
-            where = f"plan.changes.rows[{i}]"
-            start, before, after = read_change(self.shape, row, where)
-            if start in edits:
-                raise ValueError(f"{where}: changes {row[0]!r} again")
-            if self._entry(start) != before:
-                raise StalePlanError(f"{where}: expects {row[1]!r} at {row[0]!r}, and there is {self._entry(start)!r}")
-            if not start and after is None:
-                raise ValueError(f"{where}: takes the first range away")
-            edits[start] = after
-        names = {*self.names, *(after.name for _, after in plan.changes.nodes if after is not None)}
-        for start, entry in edits.items():
-            if entry is not None and entry[0] not in names:
-                raise ValueError(f"the plan gives {plain_key(self.shape, start)!r} to {entry[0]!r}, which is no node")
+        edits = edits_of(self, plan)
         try:
             return self._with_changes(plan.changes.nodes, edits)
         except OwnedRangesError as error:
@@ -609,34 +513,15 @@ class RangeMap(RangeTable, Placement):
             after: The map to which the moves lead.
             done: Positions in the space of `self.diff(after)`.
         """
-        plan = self.diff(after)
-        assert isinstance(after, RangeMap)  # noqa: S101  diff has refused everything else
-        edits: dict[bytes, Entry | None] = {}
-        space = plan.space
-        for move in plan.moves:
-            if not done.holds(move.range.start):
-                continue
-            assert move.target is not None  # noqa: S101  every range has a node
-            start = space.address_of(move.range.start)
-            end = space.address_of(move.range.end + 1) if move.range.end + 1 < space.size else None
-            edits.setdefault(start, None)
-            edits[start] = (move.target, self._pins.get(start))
-            # What has begun within keeps its start, under its new node.
-            number = self._row(start) + 1
-            while (inner := self._start(number)) is not None and (end is None or inner < end):
-                edits[inner] = (move.target, self._pins.get(inner))
-                number += 1
-            if end is not None and end not in edits:
-                row = self._row(end)
-                edits[end] = (self.numbered[self._number(row)], self._pins.get(end))
         nodes = {node.name: node for node in (*self.nodes, *after.nodes)}
+        edits = edits_amid(self, self.diff(after), done)
         return self._edited_by(edits, tuple(nodes[name] for name in sorted(nodes)))
 
     # --- identity ---
 
     @property
     def digest(self) -> str:
-        """32 hexadecimal digits, equal for equal maps. O(1) on what was made of a map whose digest is known."""
+        """32 hexadecimal digits, equal for equal maps. O(nodes) on what a map with a digest became."""
         if self._digest is None:
             if self._total_rows is None:
                 total = self._total()
@@ -650,7 +535,9 @@ class RangeMap(RangeTable, Placement):
             hashed.update(len(shape).to_bytes(4, "little") + shape + bytes([self.unit or 0]))
             hashed.update((self.cuts + 1).to_bytes(8, "little"))
             hashed.update((self._total_rows % (1 << 128)).to_bytes(16, "little"))  # type: ignore[operator]
-            hashed.update(len(self.nodes).to_bytes(4, "little") + node_total(self.nodes).to_bytes(16, "little"))
+            hashed.update(
+                len(self.nodes).to_bytes(4, "little") + node_total(self.nodes).to_bytes(16, "little")
+            )
             _set_digest(self, hashed.hexdigest())
         assert self._digest is not None  # noqa: S101
         return self._digest
@@ -659,7 +546,8 @@ class RangeMap(RangeTable, Placement):
         if not isinstance(other, RangeMap):
             return NotImplemented
         return (
-            (self.shape, self.unit, self.nodes, self.cuts) == (other.shape, other.unit, other.nodes, other.cuts)
+            (self.shape, self.unit, self.nodes, self.cuts)
+            == (other.shape, other.unit, other.nodes, other.cuts)
             and self._pins == other._pins
             and not self._edits_to(other)
         )
@@ -677,10 +565,17 @@ class RangeMap(RangeTable, Placement):
         return f"<RangeMap of {self.cuts + 1} ranges of {self.shape} on {len(self.nodes)} nodes>"
 
     def to_dict(self) -> dict[str, object]:
-        """Return the map as a dictionary that JSON can hold; a row is [start, node] or [start, node, pinned until]."""
+        """Return the map as a dictionary that JSON can hold.
+
+        A row is [start, node], or [start, node, pinned until]; the first starts at null.
+        """
         numbers = self._numbers_all().tolist()
         rows = [
-            [plain_key(self.shape, start), self.numbered[number], *((self._pins[start],) if start in self._pins else ())]
+            [
+                plain_key(self.shape, start),
+                self.numbered[number],
+                *((self._pins[start],) if start in self._pins else ()),
+            ]
             for start, number in zip(self._starts(), numbers, strict=True)
         ]
         return document(
@@ -699,17 +594,22 @@ class RangeMap(RangeTable, Placement):
             ValueError: A field is missing, unknown or wrong; the message names it.
         """
         where = where or "range_map"
-        record = read_document(data, where, "range_map", frozenset({"keys", "nodes", "rows"}), frozenset({"unit"}))
+        record = read_document(
+            data, where, "range_map", frozenset({"keys", "nodes", "rows"}), frozenset({"unit"})
+        )
         shape = read_shape(record["keys"], f"{where}.keys")
         nodes = [
-            Node.from_dict(node, f"{where}.nodes[{i}]") for i, node in enumerate(field(record, where, "nodes", list))
+            Node.from_dict(node, f"{where}.nodes[{i}]")
+            for i, node in enumerate(field(record, where, "nodes", list))
         ]
         rows, pins = read_rows(shape, field(record, where, "rows", list), f"{where}.rows")
         try:
-            unit = record.get("unit")
+            unit: Any = record.get("unit")
             check_unit(unit, shape)
             made = cls(rows, nodes, shape, unit=unit)
-            return made._edited_by({start: (made._entry(start)[0], until) for start, until in pins.items()})
+            return made._edited_by(
+                {start: (made.owner_at(made._row(start)), until) for start, until in pins.items()}
+            )
         except (TypeError, ValueError, LookupError) as error:
             raise ValueError(f"{where}: {error}") from None
 
@@ -748,13 +648,19 @@ class RangeMap(RangeTable, Placement):
         ([None, 'c', 'e', 'g'], {'db-1': 2, 'db-2': 2})
         """
         listed = list(sample)
-        weights = list(map(weight, listed)) if callable(weight) else weight if weight is None else list(weight)
+        weights = (
+            list(map(weight, listed)) if callable(weight) else weight if weight is None else list(weight)
+        )
         members = members_of([], nodes)
         shape = shape_from(keys) if keys is not None else shape_of(listed)
         check_unit(unit, shape)
-        return cls(even_rows(shape, unit, listed, weights, members, ranges, tolerance), members, shape, unit=unit)
+        return cls(
+            even_rows(shape, unit, listed, weights, members, ranges, tolerance), members, shape, unit=unit
+        )
 
 
-_set_nodes, _set_names, _set_unit, _set_pins = (slot_setter(RangeMap, name) for name in ("nodes", "names", "unit", "_pins"))
+_set_nodes, _set_names, _set_unit, _set_pins = (
+    slot_setter(RangeMap, name) for name in ("nodes", "names", "unit", "_pins")
+)
 _set_numbers, _set_places = slot_setter(RangeMap, "_numbers"), slot_setter(RangeMap, "_places")
 _set_total, _set_digest = slot_setter(RangeMap, "_total_rows"), slot_setter(RangeMap, "_digest")

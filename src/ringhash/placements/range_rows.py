@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from ringhash._ordered import Shape, token
 from ringhash.errors import DuplicateNodeError, EmptyRingError
 from ringhash.node import Node, nodes_from, plain_type
 from ringhash.ordered import day_from, read_key
 
+if TYPE_CHECKING:
+    from ringhash.placements.range_map import RangeMap
+
 __all__ = [
     "Entry",
+    "Row",
+    "Rows",
     "check_unit",
     "entry_token",
     "members_of",
@@ -28,6 +34,51 @@ __all__ = [
 
 # What begins at a start: a node, and the day until which no merge may take the start away.
 Entry = tuple[str, "str | None"]
+
+
+class Row(NamedTuple):
+    """The keys from `start` on and below `end`, and their node; None: no bound on that side."""
+
+    start: Any
+    end: Any
+    node: str
+
+
+class Rows(Sequence[Row]):
+    """The rows of a map in order; each becomes a `Row` when looked at."""
+
+    __slots__ = ("_map", "_range")
+
+    def __init__(self, ranges: RangeMap, numbers: range) -> None:
+        self._map = ranges
+        self._range = numbers
+
+    def __len__(self) -> int:
+        return len(self._range)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Rows: ...
+    def __getitem__(self, index: int | slice) -> Row | Rows:
+        if isinstance(index, slice):
+            return Rows(self._map, self._range[index])
+        return self._map._row_at(self._range[index])
+
+    def __iter__(self) -> Iterator[Row]:
+        for number in self._range:
+            yield self._map._row_at(number)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(repr(tuple(row)) for row in self[:3])
+        return f"[{shown}{', ...' if len(self) > 3 else ''}] ({len(self)} rows)"
 
 
 def pairs_of(rows: Iterable[Any]) -> list[tuple[Any, str]]:
@@ -58,7 +109,7 @@ def members_of(
     else:
         members = nodes_from(nodes, "nodes")
     members.sort(key=lambda node: node.name)
-    for one, other in zip(members, members[1:], strict=False):
+    for one, other in pairwise(members):
         if one.name == other.name:
             raise DuplicateNodeError(f"the node {one.name!r} is given twice")
     if not members or (nodes is None and not rows):
@@ -79,7 +130,9 @@ def shape_of(keys: Sequence[Any]) -> Shape:
             continue
         shape = Shape.of(key)
         if best is None or (
-            isinstance(shape.parts, tuple) and isinstance(best.parts, tuple) and len(shape.parts) > len(best.parts)
+            isinstance(shape.parts, tuple)
+            and isinstance(best.parts, tuple)
+            and len(shape.parts) > len(best.parts)
         ):
             shape, best = best or shape, shape
         fits = (
@@ -88,7 +141,9 @@ def shape_of(keys: Sequence[Any]) -> Shape:
             else shape == best
         )
         if not fits:
-            raise TypeError(f"the keys of a map have one shape, and {key!r} is {shape} beside others that are {best}")
+            raise TypeError(
+                f"the keys of a map have one shape, and {key!r} is {shape} beside others that are {best}"
+            )
     if best is None:
         raise ValueError("nothing shows what the keys are; say it, as in keys=str or keys=(str, int)")
     return best
@@ -188,7 +243,9 @@ def read_rows(shape: Shape, rows: list[Any], where: str) -> tuple[list[tuple[Any
     pins: dict[bytes, str] = {}
     for i, row in enumerate(rows):
         if not isinstance(row, list) or len(row) not in (2, 3):
-            raise ValueError(f"{where}[{i}]: must be [start, node] or [start, node, pinned until], not {row!r}")
+            raise ValueError(
+                f"{where}[{i}]: must be [start, node] or [start, node, pinned until], not {row!r}"
+            )
         start = read_key(shape, row[0], f"{where}[{i}][0]")
         entry = _read_entry(row[1:], f"{where}[{i}][1]")
         assert entry is not None  # noqa: S101  a list is read as one
