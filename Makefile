@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+MACHINES ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
@@ -16,7 +17,7 @@ CORE := $(wildcard src/ringhash/*.px[di] src/ringhash/*.pyx src/ringhash/interop
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo gateway balancer test chaos lint format types build bench asan portable valgrind clean
+.PHONY: help demo gateway balancer test chaos lint format types build bench asan portable everywhere valgrind clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,6 +114,10 @@ $(VENV)-portable/.made:
 portable: $(VENV)-portable/.made ## The core's tests with the core of a machine without SSE2
 	RINGHASH_PORTABLE=1 $(VENV)-portable/bin/python -m pip install --quiet ".[cli,interop]" --group test --group frames
 	$(VENV)-portable/bin/python -m pytest tests -m core -p no:cacheprovider $(PYTEST_ARGS)
+
+# Needs Debian, and root for most of it; see .ci/everywhere/run. Downloads and builds are kept in ~/.cache.
+everywhere: ## The core on other machines: without the GIL, s390x, aarch64; 32 bits are refused. MACHINES="arm64"
+	PYTHON="$(PYTHON)" .ci/everywhere/run $(MACHINES)
 
 # valgrind needs Debian's valgrind (and libc6-dbg). PYTHONMALLOC=malloc lets it see every block of Python's.
 # About fifty times slower: narrow it with PYTEST_ARGS.

@@ -1,4 +1,4 @@
-"""The compiled core, ringhash._core, and the table of ringhash.interop. All else is in pyproject.toml."""
+"""The compiled modules: the core, and the tables of interop and range maps. All else is in pyproject.toml."""
 
 import os
 import sys
@@ -48,9 +48,15 @@ table = Extension(
     depends=["src/ringhash/interop/_hashes.pxd"],
 )
 
+ordered = Extension(
+    "ringhash._ordered",
+    ["src/ringhash/_ordered.pyx"],
+    depends=[path.as_posix() for path in sorted(Path("src/ringhash").glob("*.px[di]"))],
+)
+
 setup(
     ext_modules=cythonize(
-        [core, table],
+        [core, table, ordered],
         build_dir="build",
         compiler_directives={
             "language_level": 3,

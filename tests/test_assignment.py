@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringhash import DuplicateNodeError, EmptyRingError, Node, Plan, UnknownNodeError
+from ringhash.placement import verified
 from ringhash.placements.assignment import Assignment, assign
 from ringhash.placements.deal import fair_shares
 from ringhash.placements.shards import Shards
 from ringhash.placements.simulation import simulate
+from ringhash.ranges import Ranges
 
 
 def moves(before: Assignment | None, after: Assignment) -> int:
@@ -91,7 +93,7 @@ def test_movement_meets_the_lower_bound_and_balance_holds(count: int, sizes: lis
                 extra, sum(h > floor for h in had.values())
             )
             assert moves(before, after) == count - may_stay
-            assert after.plan(before).moves.positions == moves(before, after)
+            assert before.diff(after).positions == moves(before, after)
         before = after
 
 
@@ -106,7 +108,7 @@ def test_the_same_whatever_the_order() -> None:
 def test_nothing_moves_when_nothing_changes() -> None:
     first = assign(Shards(100), [f"w{i}" for i in range(7)])
     assert assign(Shards(100), [f"w{i}" for i in range(7)], first) == first
-    assert len(first.plan(first)) == 0
+    assert len(first.diff(first)) == 0
 
 
 def test_weights_share_in_proportion_and_nobody_idles() -> None:
@@ -131,8 +133,9 @@ def test_fair_shares_add_up(count: int, weights: list[float]) -> None:
 def test_a_plan_names_every_move() -> None:
     before = assign(20, ["a", "b", "c"])
     after = assign(20, ["b", "c", "d", "e"], before)
-    plan = after.plan(before)
-    assert plan.space == 20
+    plan = before.diff(after)
+    assert plan.space == before.space
+    assert plan.space.size == 20
     assert (plan.before, plan.after) == (before.digest, after.digest)
     moved = {shard: move for move in plan.moves for shard in range(move.range.start, move.range.end + 1)}
     for shard in range(20):
@@ -144,21 +147,21 @@ def test_a_plan_names_every_move() -> None:
         a != b for a, b in zip(before.owner_many(keys), after.owner_many(keys), strict=True)
     ]
     assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
-    first = before.plan()
+    first = Assignment(before.shards).diff(before)
     assert first.fraction == 1.0
     assert {move.source for move in first.moves} == {None}
-    assert [change.after.name for change in plan.changes if change.before is None] == ["d", "e"]
+    assert [change.after.name for change in plan.changes.nodes if change.before is None] == ["d", "e"]
 
 
 def test_touching_moves_are_one_and_only_if_both_ends_agree() -> None:
     def owned(text: str) -> Assignment:
         return Assignment(Shards(len(text)), map(Node, sorted("abc")), list(text))
 
-    plan = owned("ccbbca").plan(owned("aabaca"))
+    plan = owned("aabaca").diff(owned("ccbbca"))
     assert [(*move.range, move.source, move.target) for move in plan.moves] == [
         (0, 1, "a", "c"), (3, 3, "a", "b"),
     ]  # fmt: skip
-    plan = owned("ccb").plan(owned("abb"))
+    plan = owned("abb").diff(owned("ccb"))
     assert [(*move.range, move.source, move.target) for move in plan.moves] == [
         (0, 0, "a", "c"), (1, 1, "b", "c"),
     ]  # fmt: skip
@@ -174,7 +177,7 @@ def test_doubling_moves_nothing_between_workers() -> None:
     with pytest.raises(ValueError, match="split"):
         assign(Shards(20), ["a"], before)
     with pytest.raises(ValueError, match="split"):
-        after.plan(before)
+        before.diff(after)
 
 
 def test_stats() -> None:
@@ -199,6 +202,8 @@ def test_identity_and_faults() -> None:
     assert assignment["k"] == assignment.owner("k")
     assert assignment.nodes[assignment.index_many(["k"])[0]].name == assignment.owner("k")
     assert len({assignment, assign(6, ["a", "b"])}) == 2
+    with pytest.raises(IndexError, match="from 0 to 5"):
+        assignment.owner_at(2**40)
     for make in (lambda: assignment.owner_at(-1), lambda: assignment.owner_at(6)):
         with pytest.raises(IndexError):
             make()
@@ -216,8 +221,52 @@ def test_identity_and_faults() -> None:
         assign(4, ["a"], weights={"a": 0.0})
     with pytest.raises(ValueError, match="as many owners"):
         Assignment(Shards(3), [Node("a")], ["a"])
-    with pytest.raises(ValueError, match="no worker"):
+    with pytest.raises(ValueError, match="no node"):
         Assignment.from_dict(assignment.to_dict() | {"owners": ["c"] * 6})
+
+
+def test_the_digest_tells_of_all_that_is_kept() -> None:
+    """Also of weights, zones and nodes that have no shard, which move nothing."""
+    nodes, owners = [Node("a"), Node("b")], ["a", "b", "a"]
+    several = [
+        Assignment(Shards(3), nodes, owners),
+        Assignment(Shards(3), nodes, ["a", "b", "b"]),
+        Assignment(Shards(3), nodes, ["a", "b", None]),
+        Assignment(Shards(3), [*nodes, Node("c")], owners),
+        Assignment(Shards(3), [Node("a", 2.0), Node("b")], owners),
+        Assignment(Shards(3), [Node("a", zone="z"), Node("b")], owners),
+        Assignment(Shards(3, seed=1), nodes, owners),
+        Assignment(Shards(3, hash_tags=True), nodes, owners),
+        Assignment(Shards(3)),
+    ]
+    assert len({assignment.digest for assignment in several}) == len(several)
+    assert several[0].digest == Assignment(Shards(3), nodes[::-1], owners).digest
+
+
+def test_the_last_node_out_and_the_first_one_in() -> None:
+    before = assign(6, ["a", "b"])
+    nobody = before.changed(remove=["a", "b"])
+    assert nobody.owners == (None,) * 6
+    assert nobody == Assignment(before.shards) == pickle.loads(pickle.dumps(nobody))
+    assert verified(before, before.diff(nobody)) == nobody
+    assert verified(nobody, nobody.diff(before)) == before
+    assert {move.target for move in before.diff(nobody).moves} == {None}
+    for ask in (lambda: nobody.owner("k"), lambda: nobody.owner_many(["k"]), lambda: nobody.owner_at(0)):
+        with pytest.raises(EmptyRingError, match="nobody has the shard"):
+            ask()
+    assert nobody.changed(add=["c"]).counts == {"c": 6}
+
+
+def test_the_middle_of_a_handover_is_an_assignment() -> None:
+    before = assign(20, ["a", "b", "c"])
+    after = assign(20, ["b", "c", "d"], before)
+    plan = before.diff(after)
+    done = Ranges.of([plan.moves[0].range])
+    middle = before.middle(after, done)
+    for shard in range(20):
+        assert middle.owner_at(shard) == (after if done.holds(shard) else before).owner_at(shard)
+    assert middle.spans == before.spans.splice(after.spans, done)
+    assert before.middle(after, plan.ranges).owners == after.owners
 
 
 def test_the_comparison() -> None:

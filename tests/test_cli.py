@@ -526,7 +526,7 @@ CSV = (*A, "--csv")
         (["owner", "--nodes", "weight.json", "k"], "weight.json: a.weight: must be a number or an integer"),
         (["owner", "--nodes", "field.json", "k"], "field.json: nodes[0]: unknown field 'wieght'"),
         (["owner", "--nodes", "item.json", "k"], "item.json: nodes[1]: must be a name or an object"),
-        (["owner", "--nodes", "ring.json", "k"], "ring.json: ring.hash_tags: is missing"),
+        (["owner", "--nodes", "ring.json", "k"], "ring.json: ring.kind: is missing"),
         (["owner", "--nodes", "empty.json", "k"], "there are no nodes, so no key has an owner"),
         (["balance", "--nodes", "empty.json"], "there are no nodes to balance"),
         # which keys

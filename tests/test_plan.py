@@ -18,6 +18,8 @@ from model import LAST, SPACE, moves
 from test_ring import nodes
 
 from ringhash import KeyRange, Move, Node, Plan, Ring, Router
+from ringhash.plan import Changes
+from ringhash.space import HashSpace, ModuloSpace
 
 pytestmark = pytest.mark.core
 
@@ -80,8 +82,9 @@ def test_the_moves_of_a_plan_are_a_sequence() -> None:
 
 def test_the_fraction_is_exact() -> None:
     assert PLAN.moves.positions == sum(move.range.size for move in PLAN.moves)
-    assert PLAN.fraction == PLAN.moves.positions / PLAN.space
-    assert (PLAN.space, EMPTY.space) == (SPACE, SPACE)
+    assert PLAN.fraction == PLAN.positions / PLAN.space.size == PLAN.ranges.size / SPACE
+    assert PLAN.space == EMPTY.space == BEFORE.space
+    assert PLAN.space.size == SPACE
     assert EMPTY.fraction == 0.0
     assert Ring().diff(BEFORE).fraction == BEFORE.diff(Ring()).fraction == 1.0
 
@@ -117,25 +120,25 @@ def test_the_first_node_in_and_the_last_one_out() -> None:
 
 
 def test_a_plan_tells_what_becomes_of_each_node() -> None:
-    assert PLAN.changes == (
+    assert PLAN.changes.nodes == (
         (Node("a"), None), (Node("b"), Node("b", 2.0)), (Node("c", 2.0), Node("c")), (None, Node("e")),
     )  # fmt: skip
-    assert PLAN.changes[0].before == Node("a")
-    assert PLAN.changes[0].after is None
-    assert EMPTY.changes == ()
+    assert PLAN.changes.nodes[0].before == Node("a")
+    assert PLAN.changes.nodes[0].after is None
+    assert EMPTY.changes == ((), ())
     assert (PLAN.before, PLAN.after, PLAN.epoch) == (BEFORE.digest, AFTER.digest, None)
 
 
 def test_another_zone_is_a_change_without_moves() -> None:
     plan = Ring([Node("a", zone="x")]).diff(Ring([Node("a", zone="y")]))
     assert len(plan) == 0
-    assert plan.changes == ((Node("a", zone="x"), Node("a", zone="y")),)
+    assert plan.changes.nodes == ((Node("a", zone="x"), Node("a", zone="y")),)
 
 
 def test_another_number_of_points_is_moves_without_a_change() -> None:
     plan = Ring(["a", "b"], vnodes=10).diff(Ring(["a", "b"], vnodes=20))
     assert len(plan) > 0
-    assert plan.changes == ()
+    assert plan.changes == ((), (("vnodes", 10, 20),))
 
 
 def test_the_inverse_undoes() -> None:
@@ -143,14 +146,14 @@ def test_the_inverse_undoes() -> None:
     assert inverse.moves == [Move(range_, target, source) for range_, source, target in PLAN.moves]
     assert inverse.inverse() == PLAN
     assert (inverse.before, inverse.after) == (PLAN.after, PLAN.before)
-    assert inverse.changes == tuple((after, before) for before, after in PLAN.changes)
+    assert inverse.changes.nodes == tuple((after, before) for before, after in PLAN.changes.nodes)
     assert moves_of(inverse) == moves_of(AFTER.diff(BEFORE))
     assert EMPTY.inverse() == EMPTY
 
 
 @pytest.mark.parametrize("epoch", [0, 5])
 def test_an_inverse_applies_at_the_epoch_its_plan_makes(epoch: int) -> None:
-    router = Router.from_dict({"epoch": epoch, "ring": BEFORE.to_dict()})
+    router = Router.from_dict(Router(BEFORE).to_dict() | {"epoch": epoch})
     assert router.plan(add=["x"]).inverse().epoch == epoch + 1
     assert router.plan(add=["x"]).inverse().inverse().epoch == epoch + 2  # once more, after both
     assert router.plan().inverse().epoch == epoch
@@ -185,9 +188,11 @@ def test_plans_are_values() -> None:
     same = BEFORE.diff(AFTER)
     others: list[Any] = [
         EMPTY, PLAN.inverse(), BEFORE.diff(AFTER.without("e")), Router(BEFORE).plan(add=["e"]), "plan",
-        Plan.from_dict(PLAN.to_dict() | {"seed": 1}), Plan.from_dict(PLAN.to_dict() | {"hash_tags": True}),
+        Plan.from_dict(PLAN.to_dict() | {"space": HashSpace(1).to_dict()}),
+        Plan.from_dict(PLAN.to_dict() | {"space": HashSpace(0, True).to_dict()}),
         Plan.from_dict(PLAN.to_dict() | {"epoch": 1}), Plan.from_dict(PLAN.to_dict() | {"moves": []}),
-        Plan.from_dict(PLAN.to_dict() | {"space": 2**33}),
+        Plan.from_dict(PLAN.to_dict() | {"space": ModuloSpace(2**32).to_dict()}),
+        Plan.from_dict(PLAN.to_dict() | {"rows": [["vnodes", 160, 161]]}),
     ]  # fmt: skip
     assert same == PLAN
     assert hash(same) == hash(PLAN)
@@ -231,15 +236,56 @@ def test_a_long_plan_shows_its_largest_pairs_and_no_name_breaks_the_table() -> N
 
 
 def test_a_plan_may_count_other_positions_than_those_of_a_ring() -> None:
-    whole = PLAN.to_dict() | {"space": 2**64, "moves": [[0, 2**64 - 1, "a", "b"]]}
-    plan = Plan.from_dict(whole)
-    assert plan.fraction == 1.0
-    assert plan.moves.positions == 2**64
-    assert plan.to_dict() == whole
+    space = ModuloSpace(12).to_dict()
     shards = Plan.from_dict(
-        whole | {"space": 12, "moves": [[0, 2, "a", "b"], [3, 3, "b", "a"], [11, 11, "a", None]]}
+        PLAN.to_dict()
+        | {"space": space, "moves": [[0, 2, "a", "b"], [3, "3", "b", "a"], [11, 11, "a", None]]}
     )
     assert shards.fraction == 5 / 12
+    assert shards.to_dict()["moves"][1] == [3, 3, "b", "a"]
+
+
+class Words(ModuloSpace):
+    """A space as large as can be."""
+
+    @property
+    def size(self) -> int:
+        return 2**64
+
+
+def test_positions_of_a_large_space_are_text() -> None:
+    plan = Plan(
+        before="b", after="a", space=Words(1), changes=Changes(),
+        ranges=(np.array([0, 2**63 + 1], np.uint64), np.array([2**63, 2**64 - 1], np.uint64)),
+        owners=(np.array([0, 1]), np.array([1, 0])), names=(("a", "b"), ("a", "b")),
+    )  # fmt: skip
+    assert plan.fraction == 1.0
+    assert plan.positions == plan.moves.positions == plan.ranges.size == 2**64
+    assert plan.to_dict()["moves"] == [
+        ["0", str(2**63), "a", "b"],
+        [str(2**63 + 1), str(2**64 - 1), "b", "a"],
+    ]
+
+
+def test_a_plan_of_nothing_is_empty_and_a_split_is_not() -> None:
+    assert EMPTY.empty
+    assert not PLAN.empty
+    assert not Ring([Node("a", zone="x")]).diff(Ring([Node("a", zone="y")])).empty
+    split = Plan(
+        before="b", after="a", space=HashSpace(), changes=Changes(rows=(("k", None, "a"),)),
+        ranges=(np.empty(0, np.uint64),) * 2, owners=(np.empty(0, np.int64),) * 2, names=((), ()),
+    )  # fmt: skip
+    assert len(split) == 0
+    assert not split.empty
+    assert split.inverse().changes.rows == (("k", "a", None),)
+
+
+def test_a_plan_for_another_epoch_shares_its_arrays() -> None:
+    later = PLAN.at(7)
+    assert (later.epoch, PLAN.epoch) == (7, None)
+    assert later != PLAN
+    assert later.at(None) == PLAN
+    assert later._starts is PLAN._starts
 
 
 def test_a_plan_cannot_be_changed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import math
 import random
+import sysconfig
 import uuid
 from collections import deque
 from typing import TYPE_CHECKING, Any, Literal
@@ -124,7 +125,7 @@ def test_a_plan_is_what_comparing_the_owners_everywhere_finds(before: Ring, some
     router = Router(before)
     router.apply(plan)
     router.apply(Plan.from_dict(plan.inverse().to_dict()))
-    assert router.ring == before
+    assert router.placement == before
 
 
 @given(rings.filter(bool))
@@ -429,7 +430,10 @@ def test_a_list_may_change_while_it_is_read(act: str) -> None:
     for size in (200, 600):
         rows: list[Any] = [f"key {i} " * 3 for i in range(size)]
         rows[100] = Changing(int=1)
-        if act in {"clear", "shrink"}:
+        if sysconfig.get_config_var("Py_GIL_DISABLED"):  # then the list is copied before it is read
+            before = [RINGS[0].owner(row) for row in rows[101:]]
+            assert RINGS[0].owner_many(rows)[101:] == before
+        elif act in {"clear", "shrink"}:
             with pytest.raises(RuntimeError, match="became shorter"):
                 RINGS[0].owner_many(rows)
         else:

@@ -369,7 +369,8 @@ def test_a_ring_goes_through_json() -> None:
     for ring in (RING, Ring(), Ring(["é"], vnodes=3, seed=2**64 - 1, hash_tags=True), Ring({"a": 0.1})):
         assert Ring.from_dict(json.loads(json.dumps(ring.to_dict()))) == ring
     assert Ring(["a"]).to_dict() == {
-        "nodes": [{"name": "a", "weight": 1.0, "zone": None}], "vnodes": 160, "seed": 0, "hash_tags": False,
+        "kind": "ring", "version": 1, "nodes": [{"name": "a", "weight": 1.0, "zone": None}],
+        "vnodes": 160, "seed": "0", "hash_tags": False,
     }  # fmt: skip
 
 

@@ -412,10 +412,10 @@ def test_check_tells_a_client_where_to_go(router: Router) -> None:
 def test_adopt_takes_over_what_others_agreed_on(kind: str, router: Router) -> None:
     router.pin("k", "a")
     router.mark_down("a", "b")
-    plan = router.adopt(["b", "c", Node("d", zone="z")], epoch=9)
+    plan = router.adopt(["b", "c", "d"], epoch=9)
     assert (router.epoch, router.names, router.down, len(router.pins)) == (9, ("b", "c", "d"), ("b",), 0)
     assert plan.after == router.placement.digest
-    assert router.adopt(["b", "c", Node("d", zone="z")], epoch=9).empty
+    assert router.adopt(["b", "c", "d"], epoch=9).empty
     router.adopt(MAKERS[kind](NAMES), epoch=12)
     assert (router.epoch, router.placement) == (12, MAKERS[kind](NAMES))
 

@@ -6,10 +6,12 @@ import copy
 import multiprocessing
 import os
 import pickle
+import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,6 +123,15 @@ def test_a_change_in_two_steps_would_be_noticed() -> None:
     possible = {questions(ring)["walk"]() for ring in rings}
     assert counts["walk"] >= 100
     assert not answers["walk"] <= possible
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_stress_finds_a_state_that_never_was(broken: bool) -> None:
+    """stress_threads.py, in short; .ci/everywhere runs it for longer, and without the GIL."""
+    stress = Path(__file__).with_name("stress_threads.py")
+    command = [sys.executable, stress, "--seconds", "0.5", "states", *["--broken"] * broken]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == broken, ended.stdout + ended.stderr
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from model import ModelRing, moves, point_count, point_position
 
-from ringhash import Node, Plan, Ring, Router
+from ringhash import Assignment, Node, Plan, Ring, Router, Shards
 
 HERE = Path(__file__).parent
 SPEC = HERE.parent / "docs" / "spec.md"
@@ -297,8 +297,8 @@ def test_moves_of_a_router(row: dict[str, Any]) -> None:
     )
     assert moves_of(plan) == row["moves"]
     router.apply(plan)
-    assert router.ring == ring_of(row["after"])
-    assert router.ring.digest == plan.after == ring_of(row["after"]).digest
+    assert router.placement == ring_of(row["after"])
+    assert router.placement.digest == plan.after == ring_of(row["after"]).digest
 
 
 # -- digests -----------------------------------------------------------------------------------------------
@@ -369,3 +369,12 @@ def test_digests_of_the_specification(spec: SimpleNamespace) -> None:
     for row in DIGESTS:
         nodes = {name: (weight, zone) for name, weight, zone in row["ring"]["nodes"]}
         assert spec.digest(nodes, **options_of(row["ring"])) == row["digest"]
+
+
+def test_digests_of_assignments_of_the_specification(spec: SimpleNamespace) -> None:
+    nodes = [Node("ann"), Node("bob", 2.5, "z"), Node("é", 0.1)]
+    plain = {node.name: (node.weight, node.zone) for node in nodes}
+    for owners in (["ann", "é", "bob", None], ["ann"] * 7, [None]):
+        for seed, tags in ((0, False), (2**64 - 1, True)):
+            assignment = Assignment(Shards(len(owners), seed=seed, hash_tags=tags), nodes, owners)
+            assert spec.assignment_digest(plain, owners, seed, tags) == assignment.digest

@@ -5,47 +5,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import assert_type
 
-from ringhash import (
+from ringhash import Node, NoNodeAvailableError, Plan, RinghashError, Router
+from ringhash.balance import (
     BoundedRouter,
     HotKey,
     HotKeys,
     HotReport,
     LoadReport,
     NodeStats,
-    NoNodeAvailableError,
-    Pin,
-    PinnedNodeError,
-    Plan,
-    RinghashError,
-    Router,
+    Ramp,
     RouterStats,
     Salt,
     Ticket,
+    ramp,
+    stats,
 )
+from ringhash.errors import NoWalkError, PinnedNodeError
+from ringhash.routing import Pin, Pins
 
 
 def errors() -> None:
     lookup: LookupError = NoNodeAvailableError()
     value: ValueError = PinnedNodeError()
-    both: list[RinghashError] = [NoNodeAvailableError(), PinnedNodeError()]
-    print(lookup, value, both)
+    kind: TypeError = NoWalkError()
+    all_of_them: list[RinghashError] = [NoNodeAvailableError(), PinnedNodeError(), NoWalkError()]
+    print(lookup, value, kind, all_of_them)
 
 
 def health_and_pins(router: Router, plan: Plan) -> None:
     assert_type(router.mark_down("gw-1", "gw-2"), bool)
     assert_type(router.mark_up("gw-1"), bool)
     assert_type(router.down, tuple[str, ...])
-    for move in router.displaced("gw-1"):
-        assert_type(move.target, str | None)
     router.pin(b"tenant:7", "gw-1")
     assert_type(router.unpin("tenant:7"), bool)
-    assert_type(router.pins, Mapping[bytes, str])
-    assert_type(plan.unpins, tuple[Pin, ...])
+    assert_type(router.pins, Pins)
+    pins: Mapping[bytes, Pin] = router.pins
+    assert_type(pins[b"tenant:7"].epoch, int)
+    assert_type(router.unpins(plan), tuple[Pin, ...])
     router.apply(plan, allow_unpin=True)
     assert_type(router.remove("gw-1", allow_unpin=True), Plan)
-    ramp = router.ramp("gw-4", over=60, steps=4)
-    plans: list[Plan] = ramp
-    assert_type(ramp.times, list[float])
+    steps = ramp(router, Node("gw-4", 2.0), over=60, steps=4)
+    assert_type(steps, Ramp)
+    plans: list[Plan] = steps
+    assert_type(steps.times, list[float])
     print(plans)
 
 
@@ -61,9 +63,9 @@ def bounded_loads(router: Router) -> None:
     assert_type(bounded.loads, dict[str, int])
     assert_type(bounded.capacity("gw-1"), int)
     assert_type(bounded.report(), LoadReport)
-    assert_type(bounded.stats(), RouterStats)
-    assert_type(router.stats().nodes, tuple[NodeStats, ...])
-    assert_type(router.stats().last_change, Plan | None)
+    assert_type(stats(bounded), RouterStats)
+    assert_type(stats(router).nodes, tuple[NodeStats, ...])
+    assert_type(stats(router).last_change, Plan | None)
 
 
 def hot_keys(router: Router) -> None:

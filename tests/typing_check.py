@@ -9,23 +9,27 @@ from typing import Any, assert_type
 import numpy as np
 
 from ringhash import (
-    Balance,
     DuplicateNodeError,
     EmptyRingError,
     Handover,
     KeyRange,
     Move,
     Node,
+    Placement,
     Plan,
     Ring,
     RinghashError,
     Route,
     Router,
-    ShardRouter,
     StalePlanError,
     UnknownNodeError,
     assign,
 )
+from ringhash.placements.assignment import Assignment
+from ringhash.ranges import Ranges
+from ringhash.routing import Progress, RouterSnapshot, Running
+from ringhash.space import Space
+from ringhash.spans import Balance
 
 
 def errors() -> None:
@@ -111,11 +115,14 @@ def plans(plan: Plan) -> None:
     several: Sequence[Move] = plan.moves
     print(several)
     assert_type(plan.moves[0], Move)
-    assert_type(plan.moves[1:].fraction, float)
+    assert_type(plan.moves[1:].fraction, float | None)
     assert_type(list(plan.moves), list[Move])
     assert_type(len(plan), int)
-    assert_type(plan.fraction, float)
-    assert_type(plan.space, int)
+    assert_type(plan.fraction, float | None)
+    assert_type(plan.space, Space)
+    assert_type(plan.positions, int)
+    assert_type(plan.ranges, Ranges)
+    assert_type(plan.empty, bool)
     assert_type(plan.epoch, int | None)
     assert_type(plan.before + plan.after, str)
     assert_type(plan.move_of("key"), Move | None)
@@ -127,7 +134,7 @@ def plans(plan: Plan) -> None:
     groups: list[Mapping[str | None, Sequence[Move]]] = [plan.by_source(), plan.by_target()]
     pairs: Mapping[tuple[str | None, str | None], Sequence[Move]] = plan.pairs()
     between: Sequence[Move] = plan.between("gw-1", None)
-    print(groups, pairs, between, [change.after for change in plan.changes])
+    print(groups, pairs, between, [change.after for change in plan.changes.nodes])
 
 
 def routers() -> None:
@@ -142,7 +149,12 @@ def routers() -> None:
     assert_type(router.position("key"), int)
     assert_type(router.owner_many(iter("ab")), list[str])
     assert_type(router.index_many([b"a"]), np.ndarray[Any, np.dtype[np.intp]])
-    assert_type(router.ring, Ring)
+    assert_type(router.placement, Placement)
+    assert_type(router.names, tuple[str, ...])
+    assert_type(router.snapshot, RouterSnapshot)
+    assert_type(router.running, Running | None)
+    assert_type(router.owner_at(7), str)
+    assert_type(router.adopt(["a"], 7), Plan)
     assert_type(router.epoch, int)
     assert_type(router.nodes, tuple[Node, ...])
     assert_type(len(router), int)
@@ -161,16 +173,16 @@ def routers() -> None:
     assert_type(Router.from_dict({}), Router)
 
 
-def shard_routers() -> None:
-    router = ShardRouter(assign(12, ["a", "b"]))
+def routers_over_any_placement(running: Running) -> None:
+    router = Router(assign(12, ["a", "b"]))
+    assert_type(assign(12, ["a"]), Assignment)
     assert_type(router.owner("key"), str)
-    assert_type(router["key"], str)
-    assert_type(router.owner_many(["key"]), list[str])
     assert_type(router.route("key"), Route)
-    assert_type(Router().route("key"), Route)
-    assert_type(router.plan(add=["c"]), Plan)
-    assert_type(ShardRouter.from_dict({}), ShardRouter)
+    assert_type(router.plan_to(assign(12, ["c"])), Plan)
+    assert_type(router.carry(Progress(router.plan(), Ranges(), 1, "carried")), int)
+    Progress(router.plan(), Ranges(), 1, "done")  # type: ignore[arg-type]
+    assert_type(running.fraction, float)
+    assert_type(running.awaits_finish, bool)
     for live in (router, Router()):
-        Handover(live, router.plan(), stop=print, start=print)
-    Handover(assign(12, ["a"]), router.plan(), stop=print, start=print)  # type: ignore[arg-type]
-    ShardRouter(["a"])  # type: ignore[arg-type]
+        Handover(live, live.plan(), stop=print, start=print)
+    Router(12)  # type: ignore[arg-type]

@@ -31,6 +31,13 @@ cdef extern from *:
     #if !defined(RINGHASH_PORTABLE) && (defined(__SSE2__) || defined(_M_X64))
     #include <emmintrin.h>
     #define RINGHASH_SSE2 1
+    #define RINGHASH_CELL "sse2"
+    #elif !defined(RINGHASH_PORTABLE) && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__)
+    #include <arm_neon.h>
+    #define RINGHASH_NEON 1
+    #define RINGHASH_CELL "neon"
+    #else
+    #define RINGHASH_CELL "portable"
     #endif
     #if defined(__GNUC__)
     #define RINGHASH_PREFETCH(p) __builtin_prefetch(p)
@@ -54,6 +61,14 @@ cdef extern from *:
     #else
         return (unsigned)__builtin_ctz(not_below);
     #endif
+    #elif defined(RINGHASH_NEON)
+        /* Four bits for each, as there is no movemask. `rbit` and `clz` give 64 for none, so no branch. */
+        int16x8_t key = vdupq_n_s16(rest);
+        uint8x16_t low = vreinterpretq_u8_u16(vcgeq_s16(vld1q_s16(rests), key));
+        uint8x16_t high = vreinterpretq_u8_u16(vcgeq_s16(vld1q_s16(rests + 8), key));
+        uint8x8_t nibbles = vshrn_n_u16(vreinterpretq_u16_u8(vuzp1q_u8(low, high)), 4);
+        uint64_t not_below = vget_lane_u64(vreinterpret_u64_u8(nibbles), 0);
+        return (not_below ? (unsigned)__builtin_ctzll(not_below) : 64u) >> 2;
     #else
         /* As below with SSE2: a bit for each, and the lowest that is not set. No branch to guess. */
         unsigned below = 0;
@@ -71,6 +86,7 @@ cdef extern from *:
     #endif
     }
     """
+    const char* CELL "RINGHASH_CELL"
     unsigned int first_not_below "ringhash_first_not_below"(const int16_t*, int16_t) noexcept nogil
     void prefetch "RINGHASH_PREFETCH"(const void*) noexcept nogil
 

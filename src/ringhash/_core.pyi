@@ -12,6 +12,7 @@ _Class = TypeVar("_Class", bound=type)
 _Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 MAX_POINTS: int
+CELL_CODE: Literal["sse2", "neon", "portable"]
 __test__: dict[str, str]
 
 @final

@@ -39,7 +39,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
 from ringhash._cells cimport (
-    NARROW_NODES, Points, buckets_for, cell_size, fill_cells, find, find_in,
+    CELL, NARROW_NODES, Points, buckets_for, cell_size, fill_cells, find, find_in,
     lower_bound, nearest, owner_from, prefetch, prefetch_cell, starts_size,
 )
 from ringhash._merge cimport (
@@ -118,6 +118,7 @@ cdef extern from *:
     void large_pages "ringhash_large_pages"(void*, size_t)
 
 MAX_POINTS = 2**27
+CELL_CODE = CELL.decode()
 
 cdef object Integer = np.integer
 
@@ -133,13 +134,16 @@ include "_snapshot.pxi"
 include "_loads.pxi"
 
 
+_COMPILED_METHOD = type(str.join)
+
+
 def own_methods(cls):
     """Give `cls` descriptors of its own for the lookups of one key that it inherits from a compiled
     class: the interpreter calls a method at full speed only on exactly the class it belongs to."""
     cdef object inherited
     for name in ("acquire", "owner", "owners", "position", "walk"):
         inherited = getattr(cls, name, None)
-        if inherited is not None:
+        if type(inherited) is _COMPILED_METHOD:  # a class may have something else by that name
             setattr(cls, name, PyDescr_NewMethod(
                 <PyTypeObject*>cls, (<PyMethodDescrObject*>inherited).d_method))
     return cls

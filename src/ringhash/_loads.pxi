@@ -138,7 +138,8 @@ Thread-safe. Cost: with `release`, two to three times that of `owner`; the walk 
 O(1 / (factor - 1)**2) nodes on average.
 Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads (2017).
 
->>> from ringhash import BoundedRouter, Router
+>>> from ringhash import Router
+>>> from ringhash.balance import BoundedRouter
 >>> bounded = BoundedRouter(Router(["gw-1", "gw-2"]))
 >>> with bounded.acquire("user:7") as ticket:
 ...     ticket.node, bounded.held

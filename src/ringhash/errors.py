@@ -14,7 +14,9 @@ __all__ = [
     "Moved",
     "NoNodeAvailableError",
     "NoWalkError",
+    "OwnedRangesError",
     "PinnedNodeError",
+    "PinnedSplitError",
     "RinghashError",
     "StalePlanError",
     "StaleRouterError",
@@ -44,6 +46,14 @@ class NoNodeAvailableError(RinghashError, LookupError):
 
 class NoWalkError(RinghashError, TypeError):
     """The nodes behind the owner of a key were asked for, and the placement has no order of them."""
+
+
+class OwnedRangesError(RinghashError, ValueError):
+    """A node was to be removed from a range map that owns ranges; they must be moved first."""
+
+
+class PinnedSplitError(RinghashError, ValueError):
+    """A split was to be merged away that is pinned until a later day."""
 
 
 class PinnedNodeError(RinghashError, ValueError):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from itertools import compress, count
+from operator import is_not
 
 from ringhash.errors import DuplicateNodeError, UnknownNodeError
 from ringhash.node import Node, names_from, nodes_from, plain_name_of, plain_type, weight_from
 from ringhash.plan import NodeChange
 
-__all__ = ["changed", "changes_between", "changes_for", "find_name", "weights_from"]
+__all__ = ["changed", "changed_nodes", "changes_between", "changes_for", "find_name", "weights_from"]
 
 Adds = Iterable[str | Node] | Mapping[str, float]
 
@@ -68,7 +70,11 @@ def changes_for(
         if node.name in changes:
             raise ValueError(f"the node {name!r} is reweighted and also removed or added")
         changes[node.name] = NodeChange(node, node.weighing(weight))
-    return tuple(changes[name] for name in sorted(changes) if _matters(changes[name]))
+    return tuple(
+        changes[name]
+        for name in sorted(changes)
+        if _matters(changes[name]) or node_data(changes[name].before) is not node_data(changes[name].after)
+    )
 
 
 def weights_from(weights: Mapping[str, float] | None, what: str = "reweight") -> dict[str, float]:
@@ -85,10 +91,19 @@ def node_data(node: Node | None) -> object:
 
 def changes_between(before: tuple[Node, ...], after: tuple[Node, ...]) -> tuple[NodeChange, ...]:
     """Return what became of each node between two memberships, in order of names. O(nodes)."""
-    old = {node.name: node for node in before}
-    new = {node.name: node for node in after}
+    # Most nodes are the same objects on both sides: what both begin and end with is not looked at.
+    first = _same(before, after)
+    before, after = before[first:], after[first:]
+    last = _same(before[::-1], after[::-1])
+    old = {node.name: node for node in before[: len(before) - last]}
+    new = {node.name: node for node in after[: len(after) - last]}
     pairs = (NodeChange(old.get(name), new.get(name)) for name in sorted(old.keys() | new.keys()))
     return tuple(filter(_matters, pairs))
+
+
+def _same(one: tuple[Node, ...], other: tuple[Node, ...]) -> int:
+    """Return how many nodes at the beginning of both are the same objects."""
+    return next(compress(count(), map(is_not, one, other)), min(len(one), len(other)))
 
 
 def changed(
@@ -110,6 +125,16 @@ def changed(
             change = NodeChange(here, change.after.keeping(here.data))  # noqa: PLW2901
         found.append((index, change))
     return tuple(found)
+
+
+def changed_nodes(
+    names: tuple[str, ...], nodes: tuple[Node, ...], changes: Iterable[NodeChange]
+) -> list[Node]:
+    """Return the nodes after some changes, in order of their names; errors as for `changed`."""
+    after = list(nodes)
+    for index, change in reversed(changed(names, nodes, changes)):
+        after[index : index + (change.before is not None)] = [] if change.after is None else [change.after]
+    return after
 
 
 def _matters(change: NodeChange) -> bool:

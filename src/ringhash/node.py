@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import numbers
+import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
+
+import numpy as np
 
 from ringhash.immutable import Immutable, slot_setter
 from ringhash.records import check_fields, field
@@ -17,9 +20,13 @@ __all__ = [
     "plain_name_of",
     "plain_type",
     "refuse_one_text",
+    "token",
+    "token_sum",
     "weight_from",
 ]
 
+# What nobody has as the client of a node: where it stands for a weight, it is a mistake.
+_PLAIN = (str, bytes, numbers.Number, np.generic, list, tuple, dict, set)
 _NEEDED = frozenset({"name"})
 _OPTIONAL = frozenset({"weight", "zone"})
 
@@ -122,6 +129,21 @@ _set_zone = slot_setter(Node, "zone")
 _set_data = slot_setter(Node, "data")
 
 
+def token(node: Node) -> int:
+    """Return the 128 bits that stand for a node in digests, as docs/spec.md says."""
+    from hashlib import blake2b  # noqa: PLC0415  (it loads OpenSSL, and not every placement has a digest)
+
+    name = node.name.encode()
+    record = struct.pack("<I", len(name)) + name + struct.pack("<d", node.weight)
+    record += b"\0" if node.zone is None else b"\1" + node.zone.encode()
+    return int.from_bytes(blake2b(record, digest_size=16).digest(), "little")
+
+
+def token_sum(nodes: Iterable[Node]) -> int:
+    """Return the sum of the tokens of nodes, modulo 2**128."""
+    return sum(map(token, nodes)) % (1 << 128)
+
+
 def _text(value: object, what: str = "the name of a node") -> str:
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a str, not {type(value).__name__}")
@@ -194,13 +216,13 @@ def nodes_from(nodes: Iterable[str | Node] | Mapping[str, Any], what: str = "nod
         TypeError: It is neither, or one name was given instead of many.
         ValueError: A name or a weight is out of its range.
     """
-    if isinstance(nodes, (str, bytes, Node)):
+    if isinstance(nodes, (str, bytes, bytearray, memoryview, Node)):
         raise TypeError(f"{what} must be an iterable of nodes; for one node write [{nodes!r}]")
     if isinstance(nodes, Mapping):
         pairs = list(nodes.items())
         if pairs and not any(_like_weight(value) for _, value in pairs):
             return [Node(name, data=value) for name, value in pairs]
-        return [Node(name, weight) for name, weight in pairs]
+        return [_weighted(name, weight) for name, weight in pairs]
     if not isinstance(nodes, Iterable):
         raise TypeError(
             f"{what} must be an iterable of names or Nodes, or a mapping of names to weights, "
@@ -211,4 +233,13 @@ def nodes_from(nodes: Iterable[str | Node] | Mapping[str, Any], what: str = "nod
 
 def _like_weight(value: object) -> bool:
     """Whether a value of a mapping of nodes is meant as a weight, right or wrong."""
-    return value is None or isinstance(value, (str, bytes, numbers.Number))
+    return value is None or isinstance(value, _PLAIN)
+
+
+def _weighted(name: str, weight: object) -> Node:
+    try:
+        return Node(name, weight_from(weight))
+    except TypeError as error:
+        if not isinstance(name, str):
+            raise
+        raise TypeError(f"{error}; for a node with an object write Node({name!r}, data=...)") from None

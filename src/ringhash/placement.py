@@ -28,6 +28,16 @@ KINDS = {
     "assignment": "ringhash.placements.assignment:Assignment",
     "range_map": "ringhash.placements.range_map:RangeMap",
     "directory": "ringhash.placements.directory:Directory",
+    # As other programs place keys.
+    "cassandra": "ringhash.interop.cassandra:CassandraRing",
+    "envoy": "ringhash.interop.envoy:EnvoyRing",
+    "envoy-maglev": "ringhash.interop.envoy:EnvoyMaglev",
+    "haproxy": "ringhash.interop.haproxy:HAProxyRing",
+    "kafka": "ringhash.interop.kafka:KafkaPartitioner",
+    "ketama": "ringhash.interop.ketama:KetamaRing",
+    "nginx": "ringhash.interop.nginx:NginxRing",
+    "redis": "ringhash.interop.redis:RedisSlots",
+    "uhashring": "ringhash.interop.uhash_placement:UHashPlacement",
 }
 
 
@@ -203,10 +213,8 @@ class Placement(Immutable):
 
     def _check_reading(self, other: object) -> None:
         if not isinstance(other, Placement) or other.kind != self.kind:
-            what = other.kind if isinstance(other, Placement) else plain_type(other)
-            raise TypeError(
-                f"a placement of kind {self.kind!r} has a plan to one of its own kind, not to a {what}"
-            )
+            what = f"to one of kind {other.kind!r}" if isinstance(other, Placement) else plain_type(other)
+            raise TypeError(f"a placement of kind {self.kind!r} has plans to others of that kind, not {what}")
         if not self.space.same_reading(other.space):
             raise ValueError(
                 "both placements must read keys alike, or every key has two positions; here are "
@@ -387,7 +395,8 @@ def verified(before: Placement, plan: Plan) -> Placement:
         raise TypeError(f"a Plan is needed here, not {plain_type(plan)}")
     if plan.before != before.digest:
         raise StalePlanError(
-            f"the plan was made for the placement {plan.before[:8]}, and this is {before.digest[:8]}; make a new plan"
+            f"the plan was made for the placement {plan.before[:8]}, and this is {before.digest[:8]}; "
+            "make a new plan"
         )
     try:
         after = before.replayed(plan)

@@ -364,7 +364,7 @@ class Plan(Immutable):
     def to_dict(self) -> dict[str, object]:
         """Return the plan as a dictionary that JSON can hold; a move is [start, end, from, to].
 
-        Positions of a space of more than 2**53 are text; `nodes` and `rows` are left out where there are none.
+        Positions of a space of more than 2**53 are text; `nodes` and `rows` are there if there are any.
         """
         most = self.space.size
         nodes, rows = self.changes
@@ -448,7 +448,8 @@ def _read_moves(
         here = f"{where}[{i}]"
         if type(move) is not list or len(move) != 4:
             raise ValueError(f"{here}: must be a list [start, end, source, target]")
-        start, end = (read_number(value, here, 0, size - 1) for value in move[:2])
+        start = read_number(move[0], f"{here}.start", 0, size - 1)
+        end = read_number(move[1], f"{here}.end", 0, size - 1)
         source, target = move[2:]
         if start > end:
             raise ValueError(f"{here}: ends at {end}, before it starts at {start}")

@@ -13,8 +13,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 __all__ = [
-    "VERSION", "check_fields", "document", "field", "not_too_deep", "number", "plain_name", "read_document", "read_number",
-    "read_word", "word",
+    "VERSION", "check_fields", "document", "field", "not_too_deep", "number", "plain_name", "read_document",
+    "read_number", "read_word", "word",
 ]  # fmt: skip
 
 VERSION = 1
@@ -50,7 +50,7 @@ def read_document(
     needed: frozenset[str],
     optional: frozenset[str] = _NOTHING,
 ) -> Mapping[str, object]:
-    """Return `data` if it is a document of `kind` with the fields in `needed`, and none but those in `optional`.
+    """Return `data` if it is a document of `kind` with the fields `needed`, and perhaps some `optional` ones.
 
     Raises:
         ValueError: It is of another kind or version, or a field is missing or unknown.
@@ -114,7 +114,7 @@ def read_number(value: object, where: str, least: int = 0, most: int = (1 << 64)
     """Return what `word` or `number` wrote.
 
     Raises:
-        ValueError: It is no integer or decimal text, or not from `least` to `most`; the message names `where`.
+        ValueError: It is no integer or decimal text, or not from `least` to `most`.
     """
     if type(value) is str and _DIGITS.fullmatch(value):
         value = int(value)

@@ -15,7 +15,8 @@ from ringhash.ranges import KeyRange
 from ringhash.records import document, field, read_document, read_word, word
 
 __all__ = [
-    "ADDRESS_BYTES", "HashSpace", "Keys", "ModuloSpace", "Space", "check_integer", "check_options", "space_from",
+    "ADDRESS_BYTES", "HashSpace", "Keys", "ModuloSpace", "Space", "check_integer", "check_options", "load",
+    "read_reading", "space_from",
 ]  # fmt: skip
 
 ADDRESS_BYTES = 8
@@ -82,7 +83,7 @@ class Space(Immutable):
             raise IndexError(f"a position is from 0 to {self.size - 1}, not {position}")
         return None if position == self.size else position.to_bytes(ADDRESS_BYTES, "big")
 
-    def keys(self, positions: KeyRange) -> Keys | None:
+    def keys(self, positions: KeyRange) -> Keys | None:  # noqa: ARG002  (others need it)
         """Return what a database can filter by to find the keys of some positions; None if nothing does."""
         return None
 
@@ -162,8 +163,11 @@ class HashSpace(_core.HashSpace, Space):
     def __hash__(self) -> int:
         return hash(("hash", self.seed, self.hash_tags))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.seed, bool(self.hash_tags))
+
     def __repr__(self) -> str:
-        return f"HashSpace({self.seed}, {bool(self.hash_tags)})"
+        return f"HashSpace(seed={self.seed}, hash_tags={bool(self.hash_tags)})"
 
 
 class ModuloSpace(Space):
@@ -243,7 +247,7 @@ class ModuloSpace(Space):
         return hash(("modulo", self.count, self._hashes))
 
     def __repr__(self) -> str:
-        return f"ModuloSpace({self.count}, {self.seed}, {self.hash_tags})"
+        return f"ModuloSpace({self.count}, seed={self.seed}, hash_tags={self.hash_tags})"
 
 
 _set_count = slot_setter(ModuloSpace, "count")

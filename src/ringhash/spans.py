@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from operator import index
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
@@ -92,6 +93,7 @@ class Spans(Immutable):
         Raises:
             IndexError: The position is not from 0 to `size - 1`.
         """
+        position = index(position)
         if not 0 <= position < self.size:
             raise IndexError(f"a position is from 0 to {self.size - 1}, not {position}")
         owner = int(self.owners[bisect_left(cast("Sequence[int]", self.ends), position)])
@@ -259,6 +261,6 @@ def relative_balance(shares: _Array, weights: Sequence[float]) -> Balance:
 
 
 def _renamed(names: tuple[str, ...], into: tuple[str, ...]) -> _Array:
-    """For each of `names`, and for nobody at index -1, the index of it in `into`; below -1 if it is not there."""
+    """For each of `names`, and for nobody at index -1, its index in `into`; below -1 if it is not there."""
     place = {name: i for i, name in enumerate(into)}
     return np.array([*(place.get(name, -2 - i) for i, name in enumerate(names)), -1], np.intp)

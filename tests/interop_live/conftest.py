@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from programs import answers, binary, free_ports, running, user, version
 
-from ringhash.interop import Placement
+from ringhash.interop import ProgramPlacement
 
 # RINGHASH_RECORD=FOLDER writes what was compared as vectors, for tests/vectors/interop/recorded.
 RECORD = os.environ.get("RINGHASH_RECORD")
@@ -33,7 +33,7 @@ class Check:
         self,
         program: str,
         label: str,
-        placement: Placement,
+        placement: ProgramPlacement,
         keys: Sequence[str],
         said: Sequence[str],
         *,
@@ -51,14 +51,15 @@ class Check:
             self.rows.setdefault(program, []).append(row(label, placement, list(keys)[:RECORDED_KEYS]))
 
 
-def row(label: str, placement: Placement, keys: list[str]) -> str:
+def row(label: str, placement: ProgramPlacement, keys: list[str]) -> str:
     """What the program was seen to answer: the comparison has passed, so it is what we answer."""
+    place = {name: i for i, name in enumerate(placement.servers)}
     return json.dumps(
         {
             "case": label,
             "placement": placement.to_dict(),
             "keys": keys,
-            "answer_index": placement.index_many(keys).tolist(),
+            "answer_index": [place[owner] for owner in placement.owner_many(keys)],
         }
     )
 

@@ -12,7 +12,7 @@ import pytest
 from conftest import Backends, Check
 from programs import answers, ask, free_ports, fresh_keys, running
 
-from ringhash.interop import EnvoyMaglev, EnvoyRing, Placement
+from ringhash.interop import EnvoyMaglev, EnvoyRing, ProgramPlacement
 from ringhash.interop.envoy import combined
 from ringhash.interop.hashes import hash_named
 
@@ -94,7 +94,7 @@ def listener(name: str, port: int, headers: list[str]) -> dict[str, Any]:
 
 def cases(
     backends: Backends,
-) -> dict[str, tuple[str, list[dict[str, Any]], dict[str, Any], dict[str, Any], Placement, dict[str, str]]]:
+) -> dict[str, tuple[str, list[dict[str, Any]], dict[str, Any], dict[str, Any], ProgramPlacement, dict[str, str]]]:
     five, all_25 = backends.addresses[:5], backends.addresses
     sockets = [f"unix:{path}" for path in backends.sockets]
     same = {one: one for one in [*all_25, *sockets]}
@@ -166,7 +166,7 @@ def test_every_key_goes_to_the_same_host(
         two_policies(two_port, todo["ring unequal weights"][4])
 
 
-def two_policies(port: int, ring: Placement) -> None:
+def two_policies(port: int, ring: ProgramPlacement) -> None:
     """The key counts twice here, in two headers: see `combined`."""
     import http.client
 

@@ -69,11 +69,8 @@ def planned(
     """
     before, epoch = cluster.ring, cluster.epoch
     with refusals():
-        router = (
-            Router(before) if epoch is None else Router.from_dict({"epoch": epoch, "ring": before.to_dict()})
-        )
-        plan = router.update(list(add), list(remove), reweight)
-        return (before.diff(router.ring) if epoch is None else plan), router.ring
+        after = before.changed(add=list(add), remove=list(remove), reweight=reweight)
+        return before.diff(after).at(epoch), after
 
 
 # --- lists on the command line ---
@@ -176,9 +173,11 @@ def _from_json(data: Any) -> list[Node] | Cluster:
         return [_node(item, f"nodes[{i}]") for i, item in enumerate(data)]
     if not isinstance(data, dict):
         raise ValueError("must be a list of nodes, a mapping of names to weights, a ring or a router")
-    if isinstance(data.get("ring"), dict):
+    if data.get("kind") == "router":
         router = Router.from_dict(data)
-        return Cluster(router.ring, router.epoch)
+        if not isinstance(router.placement, Ring):
+            raise ValueError(f"is a router over a {router.placement.kind}, and must be one over a ring")
+        return Cluster(router.placement, router.epoch)
     if isinstance(data.get("nodes"), list):
         return Cluster(Ring.from_dict(data))
     return [_node({"name": name, "weight": weight}, name) for name, weight in data.items()]

@@ -75,9 +75,9 @@ def show(plan_file: str, html_file: str | None, as_json: bool) -> None:
             (
                 node.name,
                 node.change,
-                view.shown(node.gives),
-                view.shown(node.takes),
-                view.shown(node.net, "+"),
+                f"{node.gives:.3%}",
+                f"{node.takes:.3%}",
+                f"{node.net:+.3%}",
             )
             for node in view.nodes
         ]
@@ -248,7 +248,7 @@ def storm(svg_file: str | None, as_json: bool, **options: Any) -> None:
     \b
       ringhash storm --nodes 5 --add 1 --clients 100000 --svg storm.svg
     """
-    from ringhash.storm import as_svg, as_table, simulate  # noqa: PLC0415
+    from ringhash.reconnect.storm import as_svg, as_table, simulate  # noqa: PLC0415
 
     with refusals():
         storms = simulate(**options)

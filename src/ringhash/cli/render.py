@@ -143,7 +143,7 @@ class Page:
                 f"{len(rest):,} smaller pairs",
                 "",
                 sum(len(moves) for _, moves in rest),
-                sum(moves.positions for _, moves in rest) / plan.space,
+                sum(moves.positions for _, moves in rest) / plan.space.size,
                 sum(counted.get(pair, 0) for pair, _ in rest),
             )
         table.add_section()

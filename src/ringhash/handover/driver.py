@@ -270,7 +270,7 @@ class Driver:
 
     def _done(self) -> Ranges:
         done = self.machine.done
-        return Ranges.of([tuple(r) for number in sorted(done) for r in self.pieces[number].ranges])
+        return Ranges.of([r for number in sorted(done) for r in self.pieces[number].ranges])
 
     # --- what the drivers ask ---
 

@@ -358,7 +358,8 @@ class _InMemory:
 def _hooks(
     progress: Callable[[Status], object] | None, on_epoch: Callable[[dict[str, object]], object] | None
 ) -> Hooks:
-    for name, hook in (("progress", progress), ("on_epoch", on_epoch)):
+    hooks: dict[str, object] = {"progress": progress, "on_epoch": on_epoch}
+    for name, hook in hooks.items():
         if hook is not None and (not callable(hook) or inspect.iscoroutinefunction(hook)):
             raise TypeError(f"{name} must be a plain function, not {hook!r}")
     return Hooks(progress, on_epoch)

@@ -200,7 +200,7 @@ class FileJournal:
                 if tuple(map(type, row)) != _COLUMNS or row[0] != last + 1:
                     raise ValueError(f"the record after number {last} is damaged")
                 last = row[0]
-        return (Record(*row[:8], bool(row[8]), row[9]) for row in rows)
+        return (Record._make((*row[:8], bool(row[8]), row[9])) for row in rows)
 
     def append(self, record: Record) -> None:
         """Write a record; it is on the disk when this returns.

@@ -135,8 +135,8 @@ class Options:
         }
 
 
-def _limits_of(timeout: object) -> dict[str, float]:
-    given = timeout if isinstance(timeout, Mapping) else dict.fromkeys(STEPS, timeout)
+def _limits_of(timeout: float | Mapping[str, float]) -> dict[str, float]:
+    given: Mapping[str, float] = timeout if isinstance(timeout, Mapping) else dict.fromkeys(STEPS, timeout)
     unknown = [name for name in given if name not in STEPS]
     if unknown:
         raise ValueError(f"timeout: there is no step {unknown[0]!r}; the steps are {', '.join(STEPS)}")

@@ -6,8 +6,9 @@ from ringhash.interop.haproxy import HAProxyRing
 from ringhash.interop.kafka import KafkaPartitioner
 from ringhash.interop.ketama import KetamaRing
 from ringhash.interop.nginx import NginxRing
-from ringhash.interop.placement import Placement, TextKeys, UnplacedKeyError
+from ringhash.interop.placement import ProgramPlacement, UnplacedKeyError
 from ringhash.interop.redis import RedisSlots
+from ringhash.interop.texts import TextSpace
 from ringhash.interop.uhash_placement import UHashPlacement
 from ringhash.interop.uhashring import UHashRing
 
@@ -19,9 +20,9 @@ __all__ = [
     "KafkaPartitioner",
     "KetamaRing",
     "NginxRing",
-    "Placement",
+    "ProgramPlacement",
     "RedisSlots",
-    "TextKeys",
+    "TextSpace",
     "UHashPlacement",
     "UHashRing",
     "UnplacedKeyError",

@@ -6,6 +6,8 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 import numpy as np
 from typing_extensions import disjoint_base
 
+from ringhash._core import Answering
+
 _Text: TypeAlias = str | bytes | bytearray | memoryview
 _Class = TypeVar("_Class", bound=type)
 _Readable: TypeAlias = tuple[Any, ...] | list[Any]
@@ -37,24 +39,28 @@ class Keys:
         call: Callable[[bytes], int],
         modulus: int,
         hash_tag: str | None,
-        drops_empty: bool = False,
     ) -> None: ...
     def position(self, key: _Text, /) -> int: ...
-    def _fail_unplaced(self, key: object) -> NoReturn: ...
+    def _key_bytes(self, key: _Text, /) -> bytes: ...
     def _positions(self, keys: _Readable, /) -> np.ndarray[Any, np.dtype[np.uint64]]: ...
 
 @disjoint_base
-class Table(Keys):
+class Table(Answering):
+    @property
+    def space(self) -> Any: ...  # a Keys; a Space for those that look at it from Python
     @property
     def names(self) -> tuple[str, ...]: ...
     @property
     def memory_size(self) -> int: ...
     def _set_table(
         self,
+        space: Keys,
         names: tuple[str, ...],
         ends: np.ndarray[Any, np.dtype[np.uint64]],
         owners: np.ndarray[Any, np.dtype[np.int32]],
+        drops_empty: bool = False,
     ) -> None: ...
+    def _fail_unplaced(self, key: object) -> NoReturn: ...
     def owner(self, key: _Text, /) -> str: ...
     def __getitem__(self, key: _Text, /) -> str: ...
     def _indexes(self, keys: _Readable, /) -> np.ndarray[Any, np.dtype[np.intp]]: ...

@@ -20,6 +20,7 @@ from cpython.unicode cimport PyUnicode_Check, PyUnicode_CheckExact
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy
 
+from ringhash._core cimport Answering
 from ringhash.interop._hashes cimport (
     cassandra_murmur3, crc32, crc32_15, crc32_word, envoy_murmur2, fill_crc_table, fnv1_32,
     fnv1_64, fnv1a_32, fnv1a_64, haproxy_crc32_full, haproxy_djb2, haproxy_djb2_full,
@@ -140,9 +141,8 @@ cdef class Keys:
     cdef readonly object hash_tag
     cdef int opening
     cdef int closing
-    cdef bint drops_empty
 
-    def _set_keys(self, str name not None, call, uint64_t modulus, hash_tag, bint drops_empty=False):
+    def _set_keys(self, str name not None, call, uint64_t modulus, hash_tag):
         if self.call is not None:
             raise TypeError("a key space is immutable")
         self.hash_name = name
@@ -150,7 +150,6 @@ cdef class Keys:
         self.modulus = modulus
         self.hash_tag = hash_tag
         self.opening, self.closing = hash_tag.encode() if hash_tag else (-1, -1)
-        self.drops_empty = drops_empty
         self.call = call
 
     cdef inline bint narrow(self, const uint8_t** data, Py_ssize_t* size) noexcept nogil:
@@ -169,10 +168,8 @@ cdef class Keys:
 
     cdef inline int place(self, object key, const uint8_t* data, Py_ssize_t size,
                           uint64_t* position) except -1:
-        """Hash the bytes; `key` is an object that holds just them, or None. 1: it has no position."""
+        """Hash the bytes; `key` is an object that holds just them, or None."""
         cdef uint64_t value
-        if size == 0 and self.drops_empty:
-            return 1
         if self.opening >= 0 and self.narrow(&data, &size):
             key = None
         if self.direct is not NULL:
@@ -217,16 +214,25 @@ Return the position of `key` in the space of the program.
 Args and errors as for `owner`.
 
 >>> from ringhash.interop import RedisSlots
->>> RedisSlots({"a": range(16384)}).position("{user1000}.following")
+>>> RedisSlots({"a": range(16384)}).space.position("{user1000}.following")
 3443
 """
         cdef uint64_t position
-        if self.position_of(key, &position):
-            self._fail_unplaced(key)
+        self.position_of(key, &position)
         return position
 
-    def _fail_unplaced(self, key):
-        raise LookupError(f"the key {key!r} has no position")
+    def _key_bytes(self, key):
+        """The bytes that count: a key's UTF-8, or what stands between the marks of a hash tag in it."""
+        cdef uint64_t position
+        cdef bytes data
+        cdef const uint8_t* start
+        cdef Py_ssize_t size
+        self.position_of(key, &position)  # raises for what is no key
+        data = key.encode() if isinstance(key, str) else bytes(key)
+        start, size = <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)
+        if self.opening >= 0 and self.narrow(&start, &size):
+            return PyBytes_FromStringAndSize(<const char*>start, size)
+        return data
 
     def _positions(self, keys):
         """Positions of many keys, as uint64; `keys` is what `texts` returns."""
@@ -235,8 +241,7 @@ Args and errors as for `owner`.
         out = np.empty(count, np.uint64)
         cdef uint64_t[::1] target = out
         for k in range(count):
-            if self.position_in(many, k, &target[k]):
-                self._fail_unplaced(many[k])
+            self.position_in(many, k, &target[k])
         return out
 
     cdef int position_in(self, tuple keys, Py_ssize_t k, uint64_t* position) except -1:
@@ -247,9 +252,11 @@ Args and errors as for `owner`.
             raise
 
 
-cdef class Table(Keys):
-    """Names, and the stretches that they own. Immutable once `_set_table` was called."""
+cdef class Table(Answering):
+    """Names, and the stretches of a space that they own. Immutable once `_set_table` was called."""
 
+    cdef readonly Keys space
+    cdef bint drops_empty      # the program places an empty key in another way
     cdef readonly tuple names
     cdef Py_ssize_t size
     cdef bint wide
@@ -263,7 +270,8 @@ cdef class Table(Keys):
     def __dealloc__(self):
         PyMem_RawFree(self.memory)
 
-    def _set_table(self, tuple names not None, const uint64_t[::1] ends, const int32_t[::1] owners):
+    def _set_table(self, Keys space not None, tuple names not None, const uint64_t[::1] ends,
+                   const int32_t[::1] owners, bint drops_empty=False):
         """Take `ends`, sorted and distinct, whose last is the last position, and who owns up to each;
         -1 is nobody."""
         cdef Py_ssize_t k, count = ends.shape[0], bits, buckets
@@ -297,7 +305,9 @@ cdef class Table(Keys):
                 bucket += 1
         self.starts[buckets] = <uint32_t>(count - 1)
         self.names = names
+        self.drops_empty = drops_empty
         self.size = count
+        self.space = space
 
     cdef inline int32_t find(self, uint64_t position) noexcept nogil:
         cdef uint64_t bucket = position >> self.shift
@@ -314,15 +324,21 @@ cdef class Table(Keys):
             low += 1
         return self.owners[low] if self.wide else <int32_t>self.ends[low]
 
-    cdef inline object owner_of(self, object key):
+    cdef inline int32_t index_of(self, object key) except -2:
         cdef uint64_t position
-        cdef int32_t owner
-        if self.memory is NULL:
+        if self.space is None:
             self._fail_no_table()
-        owner = -1 if self.position_of(key, &position) else self.find(position)
+        self.space.position_of(key, &position)
+        return -1 if self.drops_empty and not len(key) else self.find(position)
+
+    cdef object owner_of(self, object key):
+        cdef int32_t owner = self.index_of(key)
         if owner < 0:
             self._fail_unplaced(key)
         return <object>PyTuple_GET_ITEM(self.names, owner)
+
+    def _fail_unplaced(self, key):
+        raise LookupError(f"the key {key!r} has no owner")
 
     def _fail_no_table(self):
         raise TypeError("the table was not set")
@@ -356,13 +372,14 @@ Thread-safe. Cost: one hash, and about one comparison whatever the number of poi
         """Owners of many keys, as indexes into `names`; -1 is nobody."""
         cdef tuple many = tuple(keys)
         cdef Py_ssize_t k, count = len(many)
-        cdef uint64_t position
         out = np.empty(count, np.intp)
         cdef Py_ssize_t[::1] target = out
-        if self.memory is NULL:
-            self._fail_no_table()
         for k in range(count):
-            target[k] = -1 if self.position_in(many, k, &position) else self.find(position)
+            try:
+                target[k] = self.index_of(<object>PyTuple_GET_ITEM(many, k))
+            except (TypeError, ValueError, ArithmeticError) as error:
+                error.add_note(f"This was key {k} of {count}.")
+                raise
         return out
 
     def _owners(self, keys):
@@ -388,11 +405,9 @@ cdef object method_descriptor = type(str.upper)
 
 
 def own_methods(cls):
-    """Give `cls` descriptors of its own for the one-key methods that it inherits from a compiled
-    class: the interpreter calls a method at full speed only on exactly the class it belongs to."""
-    for name in ("owner", "position"):
-        inherited = getattr(cls, name)
-        if type(inherited) is method_descriptor:
-            setattr(cls, name, PyDescr_NewMethod(
-                <PyTypeObject*>cls, (<PyMethodDescrObject*>inherited).d_method))
+    """Give `cls` a descriptor of its own for the `owner` that it inherits from a compiled class: the
+    interpreter calls a method at full speed only on exactly the class it belongs to."""
+    inherited = cls.owner
+    if type(inherited) is method_descriptor:
+        cls.owner = PyDescr_NewMethod(<PyTypeObject*>cls, (<PyMethodDescrObject*>inherited).d_method)
     return cls

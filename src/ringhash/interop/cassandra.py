@@ -37,7 +37,7 @@ class CassandraRing(Clockwise):
     (-7468325962851647638, 'a', ('a', 'b'))
     """
 
-    program = "cassandra"
+    kind = "cassandra"
 
     def __init__(self, tokens: Mapping[str, Iterable[int]]) -> None:
         servers: dict[str, list[int]] = {}
@@ -56,18 +56,22 @@ class CassandraRing(Clockwise):
         if len(set(values)) < len(values) or not values:
             raise ValueError("there must be a token, and no token may be given twice")
         owners = np.repeat(np.arange(len(servers)), [len(given) for given in servers.values()])
-        self._points, self._point_owners = distinct_points(
-            *sorted_points(np.array(values, np.uint64), owners)
-        )
+        points, owners = distinct_points(*sorted_points(np.array(values, np.uint64), owners))
+        self._keep(_points=points, _point_owners=owners)
         self._place(
             servers,
             {},
             keys=("cassandra-murmur3", 0, None),
-            stretches=whole(self._points, self._point_owners, SPACE),
+            stretches=whole(points, owners, SPACE),
         )
 
     def _more(self, servers: object) -> dict[str, Any]:
         return read_mapping(servers, "servers")
+
+    def _server(self, node: Node, now: Any) -> Any:
+        if now is None or node.weight != 1:
+            raise ValueError(f"{node.name!r} needs tokens instead of a weight: use with_servers")
+        return now
 
     def token(self, key: str | bytes) -> int:
         """Return the token of a partition key."""

@@ -10,8 +10,9 @@ import numpy as np
 
 from ringhash.interop.given import Servers, check_points, read_servers, whole_number
 from ringhash.interop.hashes import hash_named, library
-from ringhash.interop.placement import Clockwise, Options, Placement, first_of
-from ringhash.interop.stretches import whole
+from ringhash.interop.placement import Clockwise, Options, ProgramPlacement, first_of
+from ringhash.interop.stretches import Array, whole
+from ringhash.placement import Walkable
 
 __all__ = ["EnvoyMaglev", "EnvoyRing"]
 
@@ -50,7 +51,7 @@ class EnvoyRing(Clockwise):
     ('10.0.0.2:80', 1024)
     """
 
-    program = "envoy"
+    kind = "envoy"
     _options: ClassVar[Options] = {"min_ring_size": (int,), "max_ring_size": (int,), "hash": (str,)}
 
     def __init__(
@@ -80,13 +81,14 @@ class EnvoyRing(Clockwise):
         points = np.array(values, np.uint64)
         owners = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         order = np.argsort(points, kind="stable")
-        self._points, self._point_owners = points[order], owners[order]
-        kept = np.insert(self._points[1:] != self._points[:-1], 0, True)
+        points, owners = points[order], owners[order]
+        self._keep(_points=points, _point_owners=owners)
+        kept = np.insert(points[1:] != points[:-1], 0, True)
         self._place(
             weights,
             {"min_ring_size": min_ring_size, "max_ring_size": max_ring_size, "hash": hash},
             keys=("xxh64", 0, None),
-            stretches=whole(self._points[kept], self._point_owners[kept], SPACE),
+            stretches=whole(points[kept], owners[kept], SPACE),
         )
 
     @property
@@ -95,10 +97,6 @@ class EnvoyRing(Clockwise):
         view = self._points.view()
         view.flags.writeable = False
         return view
-
-    def owner_at(self, position: int) -> str:
-        """Return the owner of a position, such as one that `combined` made."""
-        return self.names[int(self._owners_of[np.searchsorted(self._ends, np.uint64(position))])]
 
 
 def combined(*hashes: int) -> int:
@@ -130,7 +128,7 @@ def _counts(weights: list[int], least: int, most: int) -> list[int]:
     return counts
 
 
-class EnvoyMaglev(Placement):
+class EnvoyMaglev(ProgramPlacement, Walkable):
     """Where Envoy sends a key with MAGLEV. Exact for Envoy 1.40.
 
     Source: maglev_lb.cc; the method is Google's (Eisenbud and others, 2016), with weights. A position is
@@ -152,7 +150,8 @@ class EnvoyMaglev(Placement):
     '10.0.0.2:80'
     """
 
-    program = "envoy-maglev"
+    kind = "envoy-maglev"
+    _slots: Array
     _options: ClassVar[Options] = {"table_size": (int,)}
 
     def __init__(self, servers: Servers, table_size: int = 65537) -> None:
@@ -169,23 +168,26 @@ class EnvoyMaglev(Placement):
             keys=("xxh64", table_size, None),
             stretches=(np.arange(table_size, dtype=np.uint64), np.array(ordered, np.int32)[table]),
         )
-        self._slots = np.array(ordered, np.int32)[table]
+        self._keep(_slots=np.array(ordered, np.int32)[table])
 
     def walk(self, key: Any) -> Iterator[str]:
         """Iterate over the servers in the order of Envoy's retries: attempt n turns the bits of the hash
         over, from the nth on. With the retry predicate `previous_hosts` each comes once."""
-        value = hash_named(self.hash_name)(key.encode() if isinstance(key, str) else bytes(key))
+        names = list(self.servers)
+        value = hash_named(self.space.hash_name)(self.space.key_bytes(key))
         seen: set[int] = set()
         for attempt in range(_MOST_ATTEMPTS):
             turned = value ^ ((1 << 64) - attempt) if attempt else value
-            index = int(self._slots[turned % self.space])
+            index = int(self._slots[turned % self.space.size])
             if index not in seen:
                 seen.add(index)
-                yield self.names[index]
+                yield names[index]
 
-    def owners(self, key: Any, n: int) -> tuple[str, ...]:
-        """Return the first n servers of `walk(key)`; `ValueError` where there are fewer."""
-        return first_of(self.walk(key), n)
+    def owners(
+        self, key: Any, n: int, distinct: Literal["node", "zone"] = "node", strict: bool = False
+    ) -> tuple[str, ...]:
+        """Return the first n servers of `walk(key)`; as `Walkable.owners`."""
+        return first_of(self.walk(key), n, distinct, strict)
 
 
 def _maglev(hosts: list[tuple[str, int]], size: int) -> list[int]:

@@ -15,8 +15,9 @@ from ringhash.interop.given import (
     true_or_false,
     whole_number,
 )
-from ringhash.interop.placement import Options, Placement, first_of
+from ringhash.interop.placement import Options, ProgramPlacement, first_of
 from ringhash.interop.stretches import Array, sorted_points
+from ringhash.placement import Walkable
 
 __all__ = ["HAProxyRing"]
 
@@ -27,7 +28,7 @@ _MOST_WEIGHT = 256
 _MOST_ID = (1 << 31) - 1
 
 
-class HAProxyRing(Placement):
+class HAProxyRing(ProgramPlacement, Walkable):
     """Where HAProxy sends a key with `hash-type consistent`. Exact for HAProxy 2.6.
 
     Source: lb_chash.c, hash.c. A server has 16 points a unit of weight, which depend on its numeric id
@@ -56,7 +57,7 @@ class HAProxyRing(Placement):
     ('s2', ('s2', 's1'))
     """
 
-    program = "haproxy"
+    kind = "haproxy"
     _options: ClassVar[Options] = {"ids": (dict, type(None)), "hash": (str,), "avalanche": (bool,)}
 
     _points: Array
@@ -80,17 +81,17 @@ class HAProxyRing(Placement):
                 raise ValueError(f"ids must be a mapping, or one for each of {len(weights)} servers")
             ids = {name: number for name, number in zip(weights, ids, strict=True) if number is not None}
         check_points(_POINTS * sum(weights.values()))
-        self._ids = _all_ids(list(weights), dict(ids or {}))
+        all_ids = _all_ids(list(weights), dict(ids or {}))
         counts = np.array(list(weights.values())) * _POINTS
         if not counts.sum():
             raise ValueError("no server has a weight above 0")
-        firsts = np.array(list(self._ids.values()), np.uint64) * np.uint64(_POINTS_OF_ID)
+        firsts = np.array(list(all_ids.values()), np.uint64) * np.uint64(_POINTS_OF_ID)
         owners = np.repeat(np.arange(len(counts)), counts)
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         points, owners = sorted_points(
             _full(np.repeat(firsts, counts) + within.astype(np.uint64)).astype(np.uint64), owners
         )
-        self._points, self._point_owners = points, owners
+        self._keep(_points=points, _point_owners=owners, _ids=all_ids)
         self._place(
             weights,
             {"ids": dict(ids) if ids else None, "hash": hash, "avalanche": avalanche},
@@ -110,10 +111,21 @@ class HAProxyRing(Placement):
             "ids": ids and {name: number for name, number in ids.items() if name in servers},
         }
 
+    def without(self, *names: str) -> HAProxyRing:
+        """Return the placement while these servers are down: all others keep their ids.
+
+        Without their lines in the configuration, servers of automatic ids get others: `changed(remove=)`.
+        """
+        self._check_names(names)
+        ids = {name: number for name, number in self._ids.items() if name not in names}
+        left = {name: weight for name, weight in self.servers.items() if name not in names}
+        return HAProxyRing(left, **{**self._settings, "ids": ids})
+
     def walk(self, key: Any) -> Iterator[str]:
         """Iterate over the servers, each once, in the order in which they take over when the ones before
         are down: HAProxy then looks for the nearest point of those that are left."""
         position = self.position(key)
+        names = list(self.servers)
         points, owners = self._points, self._point_owners
         count = len(points)
         after = int(np.searchsorted(points, np.uint64(position)))
@@ -129,11 +141,13 @@ class HAProxyRing(Placement):
                 after += 1
             if index not in seen:
                 seen.add(index)
-                yield self.names[index]
+                yield names[index]
 
-    def owners(self, key: Any, n: int) -> tuple[str, ...]:
-        """Return the first n servers of `walk(key)`; `ValueError` where there are fewer."""
-        return first_of(self.walk(key), n)
+    def owners(
+        self, key: Any, n: int, distinct: Literal["node", "zone"] = "node", strict: bool = False
+    ) -> tuple[str, ...]:
+        """Return the first n servers of `walk(key)`; as `Walkable.owners`."""
+        return first_of(self.walk(key), n, distinct, strict)
 
 
 def _all_ids(names: list[str], given: dict[str, int]) -> dict[str, int]:

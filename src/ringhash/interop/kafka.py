@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from ringhash.interop.given import check_points, read_listed, whole_number
-from ringhash.interop.placement import Options, Placement
+from ringhash.interop.placement import Options, ProgramPlacement
+from ringhash.plan import NodeChange
 
 __all__ = ["KafkaPartitioner"]
 
 _HASHES = {"murmur2": "kafka-murmur2", "consistent": "crc32", "fnv1a": "kafka-fnv1a"}
 
 
-class KafkaPartitioner(Placement):
+class KafkaPartitioner(ProgramPlacement):
     """The partition to which a producer sends a record by its key. Exact for the Java client and kafka-python
     ("murmur2") and for librdkafka 2.16.
 
@@ -38,7 +39,7 @@ class KafkaPartitioner(Placement):
     '80%'
     """
 
-    program = "kafka"
+    kind = "kafka"
     _options: ClassVar[Options] = {"partitioner": (str,)}
 
     def __init__(
@@ -63,3 +64,7 @@ class KafkaPartitioner(Placement):
             keys=(_HASHES[partitioner], count, None),
             stretches=(np.arange(count, dtype=np.uint64), np.arange(count, dtype=np.int32)),
         )
+
+    def _servers_after(self, changes: tuple[NodeChange, ...]) -> dict[str, Any]:
+        servers = super()._servers_after(changes)
+        return {name: servers[name] for name in sorted(servers, key=lambda name: (len(name), name))}

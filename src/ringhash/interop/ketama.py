@@ -13,7 +13,7 @@ import numpy as np
 
 from ringhash.interop.given import Servers, check_points, digits, one_each, read_servers, shortened
 from ringhash.interop.hashes import hash_named, md5
-from ringhash.interop.placement import Options, Placement
+from ringhash.interop.placement import Options, ProgramPlacement
 from ringhash.interop.stretches import Array, distinct_points, sorted_points, whole
 
 __all__ = ["Flavour", "KetamaRing"]
@@ -62,7 +62,7 @@ _HASHES: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
-class KetamaRing(Placement):
+class KetamaRing(ProgramPlacement):
     """Where a ketama client or proxy sends a key.
 
     Args:
@@ -93,7 +93,7 @@ class KetamaRing(Placement):
     '10.0.0.1:11211'
     """
 
-    program = "ketama"
+    kind = "ketama"
     _options: ClassVar[Options] = {
         "flavour": (str,),
         "hash": (str, type(None)),

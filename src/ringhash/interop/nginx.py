@@ -49,7 +49,7 @@ class NginxRing(Clockwise):
     ('10.0.0.1:80', ('10.0.0.1:80', '10.0.0.2:80'))
     """
 
-    program = "nginx"
+    kind = "nginx"
     _options: ClassVar[Options] = {"down": (list,)}
 
     def __init__(self, servers: Servers, *, down: Iterable[str] = ()) -> None:
@@ -65,7 +65,7 @@ class NginxRing(Clockwise):
         parts = [_points(name, weights[name] * _POINTS) for name in names]
         owners = np.repeat(np.arange(len(names)), [len(part) for part in parts])
         points, owners = distinct_points(*sorted_points(np.concatenate(parts), owners))
-        self._points, self._point_owners = points, owners
+        self._keep(_points=points, _point_owners=owners)
         able = np.array([name not in marked for name in names])
         stretches = whole(points, _up(owners, able) if marked else owners, SPACE)
         self._place(
@@ -76,6 +76,13 @@ class NginxRing(Clockwise):
             drops_empty=len(names) > 1,
         )
 
+    def without(self, *names: str) -> NginxRing:
+        """Return the placement while these servers are down, or marked so; they stay in the upstream."""
+        self._check_names(names)
+        if len({*names, *self._settings["down"]}) == len(self.servers):
+            return self.changed(remove=names)
+        return NginxRing(self.servers, down={*names, *self._settings["down"]})
+
     def _weights(self) -> dict[str, int]:
         return {**self.servers, **dict.fromkeys(self._settings["down"], 0)}
 
@@ -84,7 +91,8 @@ class NginxRing(Clockwise):
 
     def _from(self, first: int) -> Iterator[int]:
         """The servers of the 21 points that one request looks at, all its retries together."""
-        down = {self.names.index(name) for name in self._settings["down"]}
+        names = list(self.servers)
+        down = {names.index(name) for name in self._settings["down"]}
         for step in range(_MOST_STEPS + 1):
             index = int(self._point_owners[(first + step) % len(self._points)])
             if index not in down:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ringhash.interop.given import digits, read_listed, read_mapping, whole_number
-from ringhash.interop.placement import Placement
+from ringhash.interop.placement import ProgramPlacement
 from ringhash.node import Node
 
 __all__ = ["RedisSlots"]
@@ -16,7 +16,7 @@ __all__ = ["RedisSlots"]
 SPACE = 16_384
 
 
-class RedisSlots(Placement):
+class RedisSlots(ProgramPlacement):
     """Where Redis Cluster keeps a key: CRC-16 of it, or of its hash tag, by 16,384. Exact since 3.0.
 
     Source: the Redis Cluster specification; crc16.c. A position is a slot.
@@ -32,7 +32,7 @@ class RedisSlots(Placement):
     'a'
     """
 
-    program = "redis"
+    kind = "redis"
 
     def __init__(self, slots: Mapping[str, Iterable[int | str | tuple[int, int]]]) -> None:
         table = np.full(SPACE, -1, np.int32)
@@ -58,6 +58,11 @@ class RedisSlots(Placement):
             keys=("crc16", SPACE, "{}"),
             stretches=(np.arange(SPACE, dtype=np.uint64), table),
         )
+
+    def _server(self, node: Node, now: Any) -> Any:
+        if node.weight != 1:
+            raise ValueError(f"{node.name!r} has slots instead of a weight: use with_servers")
+        return now or []
 
     def _more(self, servers: object) -> dict[str, Any]:
         return read_mapping(servers, "servers")

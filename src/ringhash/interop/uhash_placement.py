@@ -45,9 +45,10 @@ class UHashPlacement(Clockwise):
     'b'
     """
 
-    program = "uhashring"
+    kind = "uhashring"
     _options: ClassVar[Options] = {"mode": (str,), "vnodes": (int, type(None)), "replicas": (int,)}
     _defaults: ClassVar[Mapping[str, object]] = {"replicas": 4}
+    _vnodes: int
     _after = True  # bisect.bisect: a key on a point belongs to the next one
 
     def __init__(
@@ -82,13 +83,13 @@ class UHashPlacement(Clockwise):
             raise ValueError("no node has a point: the weights are 0 or too far apart")
         owners = np.repeat(np.arange(len(counts)), np.array(counts) * width)
         # A dict holds the points there, so the node that came last has a point that two share.
-        self._points, self._point_owners = distinct_points(*sorted_points(points, owners), last=True)
-        self._vnodes = each
+        points, owners = distinct_points(*sorted_points(points, owners), last=True)
+        self._keep(_points=points, _point_owners=owners, _vnodes=each)
         self._place(
             servers,
             {"mode": mode, "vnodes": vnodes, "replicas": replicas},
             keys=("md5-128" if mode == "default" else "md5", 0, None),
-            stretches=whole(self._points, self._point_owners, _SPACES[mode], after=True),
+            stretches=whole(points, owners, _SPACES[mode], after=True),
         )
 
     def _weights(self) -> dict[str, float]:
@@ -96,6 +97,11 @@ class UHashPlacement(Clockwise):
             name: value[0] * value[1] / self._vnodes if isinstance(value, list) else value
             for name, value in self.servers.items()
         }
+
+    def _server(self, node: Node, now: Any) -> Any:
+        if not isinstance(now, list):
+            return super()._server(node, now)
+        return [super()._server(node.weighing(node.weight * self._vnodes / now[1]), None), now[1]]
 
     def _more(self, servers: object) -> dict[str, Any]:
         return read_nodes(servers, self._vnodes)

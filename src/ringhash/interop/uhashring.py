@@ -94,7 +94,7 @@ class UHashRing:
     `Router`. Lookups may run while one thread changes the ring; they see it before the change or after it.
 
     >>> ring = UHashRing({"cache-1": {"hostname": "10.0.0.1", "port": 11211}, "cache-2": {"weight": 2}})
-    >>> ring.get_node("user:7"), ring.get("user:1")["hostname"], ring.get_node_port("user:1")
+    >>> ring.get_node("user:7"), ring.get("user:4")["hostname"], ring.get_node_port("user:4")
     ('cache-2', '10.0.0.1', 11211)
     >>> before = ring.placement
     >>> ring.add_node("cache-3")

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable
 from typing import Self
 
-from ringhash.guard import Guard as Rules
+from ringhash.handover.guard import Guard as Rules
 from ringhash.leases import clock
 from ringhash.leases.store import MemberRow, Store, open_store
 from ringhash.node import Node

@@ -5,27 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
+from operator import index
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self, cast
 
 import numpy as np
 
-from ringhash._core import ShardTable
+from ringhash._core import ShardTable, own_methods
 from ringhash.batch import readable
-from ringhash.errors import DuplicateNodeError, EmptyRingError, StalePlanError, UnknownNodeError
+from ringhash.errors import DuplicateNodeError, EmptyRingError, UnknownNodeError
 from ringhash.immutable import slot_setter
-from ringhash.membership import find_name, weights_from
-from ringhash.node import Node, nodes_from
+from ringhash.membership import changed_nodes, find_name, weights_from
+from ringhash.node import Node, nodes_from, token_sum
 from ringhash.placement import Placement
 from ringhash.placements.deal import deal
 from ringhash.placements.shards import Shards
 from ringhash.plan import NodeChange, Plan
+from ringhash.ranges import Ranges
 from ringhash.records import document, field, read_document
 from ringhash.space import HashSpace, ModuloSpace
 from ringhash.spans import Spans
 
 __all__ = ["Assignment", "ShardStats", "assign"]
 
-_NEEDED = frozenset({"shards", "nodes", "owners"})
+_NEEDED, _OPTIONAL = frozenset({"shards"}), frozenset({"nodes", "owners"})
+_NOBODY = 0xFFFFFFFF
 _Indexes = np.ndarray[Any, np.dtype[np.intp]]
 
 
@@ -39,15 +42,17 @@ class ShardStats(NamedTuple):
     moved: int
 
 
-class Assignment(Placement):
+@own_methods
+class Assignment(ShardTable, Placement):
     """Which node has which shard; immutable. Made by `assign`.
 
     Args:
         shards: The shards.
         nodes: The nodes, in any order.
-        owners: The name of the node of each shard.
+        owners: The name of the node of each shard, None for nobody; by default, nobody has any.
 
     Raises:
+        DuplicateNodeError: Two nodes have one name.
         ValueError: There are not as many owners as shards.
         UnknownNodeError: A shard belongs to a node that is not among them.
 
@@ -60,67 +65,73 @@ class Assignment(Placement):
     True
     """
 
-    __slots__ = ("_digest", "_index", "_names", "_table", "nodes", "owners", "shards")
+    __slots__ = ("_digest", "_index", "_space", "nodes", "owners", "shards")
 
     kind: ClassVar[str] = "assignment"
     shards: Shards
     nodes: tuple[Node, ...]
-    owners: tuple[str, ...]
+    owners: tuple[str | None, ...]
     _digest: str | None  # made on demand
     _index: _Indexes
-    _names: tuple[str, ...]
-    _table: ShardTable
+    _space: ModuloSpace
 
-    def __init__(self, shards: Shards, nodes: Iterable[Node], owners: Sequence[str]) -> None:
-        members = tuple(sorted(nodes, key=lambda node: node.name))
-        names = tuple(node.name for node in members)
-        numbers = {name: i for i, name in enumerate(names)}
-        if len(owners) != shards.count:
-            raise ValueError(f"{shards.count} shards need as many owners, not {len(owners)}")
-        for name in owners:
-            if name not in numbers:
-                raise UnknownNodeError(f"a shard belongs to {name!r}, which is no node")
-        index = np.array([numbers[name] for name in owners], np.intp)
-        table = ShardTable(names, index.astype(np.int32), shards.seed, shards.hash_tags)
-        values = (None, index, names, table, members, tuple(owners), shards)
-        for set_slot, value in zip(_SET_SLOTS, values, strict=True):
+    def __new__(
+        cls, shards: Shards, nodes: Iterable[Node] = (), owners: Sequence[str | None] | None = None
+    ) -> Self:
+        """Check everything, then build; there is no `__init__` that could be called again."""
+        members = tuple(_distinct(nodes))
+        names = tuple([node.name for node in members])
+        numbers: dict[str | None, int] = {name: i for i, name in enumerate(names)}
+        numbers[None] = -1
+        of: tuple[str | None, ...] = (None,) * shards.count if owners is None else tuple(owners)
+        if len(of) != shards.count:
+            raise ValueError(f"{shards.count} shards need as many owners, not {len(of)}")
+        try:
+            places = np.array([numbers[name] for name in of], np.intp)
+        except KeyError as error:
+            raise UnknownNodeError(f"a shard belongs to {error.args[0]!r}, which is no node") from None
+        places.flags.writeable = False
+        space = ModuloSpace(shards.count, shards.seed, shards.hash_tags)
+        self = ShardTable.__new__(cls, names, places.astype(np.int32), shards.seed, shards.hash_tags)
+        for set_slot, value in zip(_SET_SLOTS, (None, places, space, members, of, shards), strict=True):
             set_slot(self, value)
+        return self
 
-    # --- lookups ---
+    # --- lookups: owner, assignment[key] and position are compiled, in _core ---
 
     @property
     def space(self) -> ModuloSpace:
         """How keys become shards."""
-        return ModuloSpace(self.shards.count, self.shards.seed, self.shards.hash_tags)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the nodes, in order."""
-        return self._names
-
-    def owner(self, key: Any, /) -> str:
-        """Return the node that has the shard of `key`; keys and errors as for `Ring.owner`."""
-        return self._table.owner(key)
+        return self._space
 
     def owner_at(self, position: int) -> str:
-        """Return the node that has a shard; `IndexError` unless 0 <= shard < count."""
+        """Return the node that has a shard.
+
+        Raises:
+            EmptyRingError: Nobody has it.
+            IndexError: The shard is not from 0 to count - 1.
+        """
+        position = index(position)
         if not 0 <= position < self.shards.count:
             raise IndexError(f"a shard is from 0 to {self.shards.count - 1}, not {position}")
-        return self.owners[position]
+        return self.owners[position] or self._fail_owner(position)
 
     def owner_many(self, keys: Any) -> list[str]:
         """Return the nodes of many keys; `keys` and errors as for `Ring.index_many`."""
-        return self._table._owners(readable(keys))
+        return self._owners(readable(keys))
 
     def index_many(self, keys: Any) -> _Indexes:
         """Return the nodes of many keys as indexes into `nodes`, compiled."""
-        return self._table._indexes(readable(keys))
+        return self._indexes(readable(keys))
+
+    def _fail_owner(self, shard: int = 0) -> NoReturn:
+        raise EmptyRingError(f"nobody has the shard {shard}; add a node first")
 
     @property
     def spans(self) -> Spans:
         """The shards, cut up among the nodes. O(shards)."""
         return Spans(
-            self.shards.count, np.arange(self.shards.count, dtype=np.uint64), self._index, self._names
+            self.shards.count, np.arange(self.shards.count, dtype=np.uint64), self._index, self.names
         )
 
     def shards_of(self, node: str) -> tuple[int, ...]:
@@ -129,48 +140,28 @@ class Assignment(Placement):
         Raises:
             UnknownNodeError: There is no node of that name.
         """
-        return tuple(np.flatnonzero(self._index == find_name(self._names, node)).tolist())
+        return tuple(np.flatnonzero(self._index == find_name(self.names, node)).tolist())
 
     @property
     def counts(self) -> dict[str, int]:
         """How many shards each node has, by name."""
-        counts = np.bincount(self._index, minlength=len(self._names)).tolist()
-        return dict(zip(self._names, counts, strict=True))
+        return self.spans.sizes()
 
     # --- changes ---
 
     def _with_changes(self, changes: tuple[NodeChange, ...]) -> Self:
         if not changes:
             return self
-        nodes = self._changed_nodes(changes)
-        if not nodes:
-            raise EmptyRingError("no node would be left to have a shard; add another first")
-        return type(self)(self.shards, nodes, deal(self.shards.count, nodes, self.owners))
-
-    def _changed_nodes(self, changes: Iterable[NodeChange]) -> list[Node]:
-        """The nodes after some changes, in order of their names."""
-        nodes = {node.name: node for node in self.nodes}
-        for before, after in changes:
-            name = cast("Node", before or after).name
-            # The digest does not tell of weights, zones, or nodes without a shard.
-            if nodes.get(name) != before:
-                raise StalePlanError(
-                    f"the plan was made for {before!r}, and here is {nodes.get(name)!r}; make a new plan"
-                )
-            if after is None:
-                del nodes[name]
-            else:
-                nodes[name] = after
-        return [nodes[name] for name in sorted(nodes)]
+        nodes = changed_nodes(self.names, self.nodes, changes)
+        return type(self)(self.shards, nodes, deal(self.shards.count, nodes, self.owners) if nodes else None)
 
     def replayed(self, plan: Plan) -> Self:
         """Return the assignment that a plan leads to: its moves say which shard goes where.
 
         Raises:
-            StalePlanError: A node is not what the plan says it was.
-            ValueError: The moves are not of these shards, or of these owners.
+            ValueError: The changes or moves are not of these nodes, shards or owners.
         """
-        nodes = self._changed_nodes(plan.changes.nodes)
+        nodes = changed_nodes(self.names, self.nodes, plan.changes.nodes)
         if plan.space != self.space:
             raise ValueError(f"the plan is of {plan.space!r}, and the shards are {self.space!r}")
         owners: list[Any] = list(self.owners)
@@ -182,9 +173,10 @@ class Assignment(Placement):
             owners[start : end + 1] = [target] * (end - start + 1)
         return type(self)(self.shards, nodes, owners)
 
-    def middle(self, after: Assignment, done: Any) -> Assignment:
-        """Return the assignment in the middle of a handover: the shards of `done` have gone over. O(shards)."""
+    def middle(self, after: Placement, done: Ranges) -> Self:
+        """Return the assignment when the shards of `done` have gone over. O(shards)."""
         self._check_reading(after)
+        after = cast("Assignment", after)
         owners = list(self.owners)
         for start, end in done:
             owners[start : end + 1] = after.owners[start : end + 1]
@@ -222,7 +214,7 @@ class Assignment(Placement):
             each node that has any. `moved`: shards that changed their node.
         """
         sample = readable(keys)
-        counts = np.bincount(self._index[self.shards.positions(sample)], minlength=len(self.nodes))
+        counts = np.bincount(self.index_many(sample), minlength=len(self.nodes))
         total = int(counts.sum())
         loads = {node.name: int(count) for node, count in zip(self.nodes, counts, strict=True)}
         weights = np.array([node.weight for node in self.nodes])
@@ -256,13 +248,17 @@ class Assignment(Placement):
 
     @property
     def digest(self) -> str:
-        """32 hexadecimal digits, equal wherever every key has the same node."""
+        """32 hexadecimal digits, equal wherever the shards, the nodes and the owners are equal.
+
+        The method is in docs/spec.md.
+        """
         if self._digest is None:
             hashed = blake2b(b"ringhash-assignment-1", digest_size=16)
             hashed.update(self.shards.digest.encode())
-            for name in self.owners:
-                text = name.encode()
-                hashed.update(len(text).to_bytes(4, "little") + text)
+            hashed.update(len(self.nodes).to_bytes(4, "little"))
+            hashed.update(token_sum(self.nodes).to_bytes(16, "little"))
+            # The index of each shard's node in order of names; 2**32 - 1 is nobody.
+            hashed.update((self._index & _NOBODY).astype("<u4").tobytes())
             _SET_SLOTS[0](self, hashed.hexdigest())
         return cast("str", self._digest)
 
@@ -275,6 +271,9 @@ class Assignment(Placement):
 
     def __hash__(self) -> int:
         return hash((self.shards, self.owners))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_dict, (self.to_dict(),)
 
     def __repr__(self) -> str:
         return f"<Assignment of {self.shards!r} to {len(self.nodes)} nodes>"
@@ -295,22 +294,17 @@ class Assignment(Placement):
         Raises:
             ValueError: A field is missing, unknown or wrong; the message names it.
         """
-        record = read_document(data, where, "assignment", _NEEDED)
+        record = read_document(data, where, "assignment", _NEEDED, _OPTIONAL)
         shards = Shards.from_dict(record["shards"], f"{where}.shards")
-        nodes = [
-            Node.from_dict(node, f"{where}.nodes[{i}]")
-            for i, node in enumerate(field(record, where, "nodes", list))
-        ]
-        owners: list[Any] = field(record, where, "owners", list)
-        if not all(isinstance(name, str) for name in owners):
-            raise ValueError(f"{where}.owners: must be a list of names")
+        members: list[Any] = field(record, where, "nodes", list) if "nodes" in record else []
+        nodes = [Node.from_dict(node, f"{where}.nodes[{i}]") for i, node in enumerate(members)]
+        owners: list[Any] | None = field(record, where, "owners", list) if "owners" in record else None
+        if not all(name is None or type(name) is str for name in owners or ()):
+            raise ValueError(f"{where}.owners: must be a list of names, or of null for nobody")
         try:
-            return cls(shards, _distinct(nodes), owners)
+            return cls(shards, nodes, owners)
         except (ValueError, LookupError) as error:
             raise ValueError(f"{where}: {error}") from None
-
-    def _fail_owner(self) -> NoReturn:
-        raise EmptyRingError("no node has this shard")
 
 
 _SET_SLOTS = tuple(slot_setter(Assignment, name) for name in Assignment.__slots__)

@@ -10,14 +10,14 @@ from ringhash.node import Node
 __all__ = ["deal", "fair_shares"]
 
 
-def deal(count: int, nodes: Sequence[Node], before: Sequence[str] | None = None) -> list[str]:
+def deal(count: int, nodes: Sequence[Node], before: Sequence[str | None] | None = None) -> list[str]:
     """Return the name of the node of each of `count` shards.
 
-    No deal as even as this one moves fewer shards. A node that had `h` shards and is to have `t` keeps at
-    most `min(h, t)`; this one keeps exactly that, so only the choice of who has the ceiling counts. It gains a
-    kept shard for a node that has more than its floor and nothing for another, so those come first; ties
-    go to the larger remainder (Hamilton's method), then by name. A node gives up its highest shards; free
-    shards go out in order, to nodes in order of name.
+    No deal as even as this one moves fewer shards. A node that had `h` shards and will have `t` keeps at
+    most `min(h, t)`. This one keeps exactly that, so only the choice of who has the ceiling counts. The
+    ceiling keeps one shard more at a node that has more than its floor, and nothing at another, so the
+    former come first; ties go to the larger remainder (Hamilton's method), then by name. A node gives up
+    its highest shards; free shards go out in order, to nodes in order of name.
 
     Args:
         count: How many shards.
@@ -33,7 +33,7 @@ def deal(count: int, nodes: Sequence[Node], before: Sequence[str] | None = None)
     had: dict[str, list[int]] = {name: [] for name in names}
     owners: list[str | None] = [None] * count
     for shard, name in enumerate(before or ()):
-        if name in had:
+        if name is not None and name in had:
             had[name].append(shard)
             owners[shard] = name
     targets = _targets(fair_shares(count, nodes), {name: len(had[name]) for name in names})

@@ -57,6 +57,7 @@ class PointTable(Table, Walkable):
             OverflowError: An int key is below -2**63 or above 2**64 - 1.
             ValueError: The array does not have one dimension.
 
+        >>> from ringhash import Ring
         >>> ring = Ring(["gw-1", "gw-2"])
         >>> [ring.nodes[i].name for i in ring.index_many([b"a", "a"])] == [ring.owner("a")] * 2
         True
@@ -66,6 +67,7 @@ class PointTable(Table, Walkable):
     def owner_many(self, keys: Any) -> list[str]:
         """Return the names of the owners of many keys; `keys` and errors as for `index_many`.
 
+        >>> from ringhash import Ring
         >>> ring = Ring(["gw-1", "gw-2"])
         >>> ring.owner_many(range(3)) == [ring.owner(i) for i in range(3)]
         True
@@ -113,10 +115,12 @@ class PointTable(Table, Walkable):
             EmptyRingError: The ring has no nodes.
             IndexError: The position is not from 0 to 2**32 - 1.
 
+        >>> from ringhash import Ring
         >>> ring = Ring(["gw-1", "gw-2"])
         >>> ring.owner_at(ring.position("user:7")) == ring.owner("user:7")
         True
         """
+        position = operator.index(position)
         if not 0 <= position < SPACE:
             raise IndexError(f"a position is from 0 to {SPACE - 1}, not {position}")
         points = self.points
@@ -153,6 +157,7 @@ class PointTable(Table, Walkable):
     def shares(self) -> dict[str, float]:
         """The part of all positions that each node owns, by name; exact. O(points).
 
+        >>> from ringhash import Ring
         >>> Ring(["gw-1"]).shares
         {'gw-1': 1.0}
         """
@@ -167,6 +172,7 @@ class PointTable(Table, Walkable):
     def balance(self) -> Balance:
         """How evenly the keys are spread, relative to each node's weight. O(points).
 
+        >>> from ringhash import Ring
         >>> Ring(["gw-1"]).balance
         Balance(peak_to_mean=1.0, low_to_mean=1.0, stddev=0.0)
         """
@@ -181,11 +187,11 @@ _set_zones = slot_setter(PointTable, "_zones")
 
 @own_methods
 class MixedRing(PointTable):
-    """The ring in the middle of a handover: some ranges belong to the ring after it, the rest to the one before.
+    """The ring in the middle of a handover: some ranges go by the ring after it, the rest by the one before.
 
-    It is a table of points as any ring is, so a lookup costs the same. Inside of the ranges that are done it
-    has the points of the ring after, outside those of the ring before, and where a range begins or ends between
-    two points, a point of its own, which belongs to whoever owns that position:
+    It is a table of points as any ring is, so a lookup costs the same. Inside the ranges that are done it
+    has the points of the ring after, outside those of the ring before. Where a range begins or ends between
+    two points, it has a point of its own, which belongs to whoever owns that position:
 
         before   ----A--------A----B------        done: the range [ ]
         after    ----A---C----A----B------

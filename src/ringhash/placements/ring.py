@@ -15,7 +15,7 @@ from ringhash._core import Table, own_methods
 from ringhash.errors import DuplicateNodeError
 from ringhash.immutable import slot_setter
 from ringhash.membership import changed, changes_between, changes_for
-from ringhash.node import Node, nodes_from
+from ringhash.node import Node, nodes_from, token, token_sum
 from ringhash.placement import Placement
 from ringhash.placements.points import SPACE, MixedRing, PointTable, set_nodes
 from ringhash.plan import Changes, NodeChange, Plan
@@ -161,7 +161,7 @@ class Ring(PointTable):
                 nodes.insert(index, after)
                 counts.insert(index, _point_count(after, self.vnodes))
             if token_sum is not None:
-                token_sum += (_token(after) if after else 0) - (_token(before) if before else 0)
+                token_sum += (token(after) if after else 0) - (token(before) if before else 0)
         ring = self._make(
             tuple(names), tuple(nodes), tuple(counts), self.vnodes, self.seed, self.hash_tags, self
         )
@@ -232,7 +232,7 @@ class Ring(PointTable):
         """
         if self._digest is None:
             if self._token_sum is None:
-                _set_token_sum(self, sum(map(_token, self.nodes)))
+                _set_token_sum(self, token_sum(self.nodes))
             total = cast("int", self._token_sum) % (1 << _TOKEN_BITS)
             options = struct.pack("<IQBI", self.vnodes, self.seed, self.hash_tags, len(self))
             data = b"ringhash-1" + options + total.to_bytes(_TOKEN_BITS // 8, "little")
@@ -315,13 +315,6 @@ def _point_count(node: Node, vnodes: int) -> int:
             f"node has at most {MAX_POINTS_PER_NODE}; scale the weights down"
         )
     return cast("int", count)
-
-
-def _token(node: Node) -> int:
-    name = node.name.encode()
-    record = struct.pack("<I", len(name)) + name + struct.pack("<d", node.weight)
-    record += b"\0" if node.zone is None else b"\1" + node.zone.encode()
-    return int.from_bytes(_hash(record), "little")
 
 
 def _hash(data: bytes) -> bytes:

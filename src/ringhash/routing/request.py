@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Self
 
-from ringhash.membership import Adds
-from ringhash.node import Node, nodes_from, plain_type, weight_from
+from ringhash.membership import Adds, weights_from
+from ringhash.node import Node, names_from, nodes_from
 from ringhash.placement import Placement
 
-__all__ = ["Request", "plain", "to_become"]
+__all__ = ["Request", "to_become"]
 
 
 class Request(NamedTuple):
@@ -26,22 +26,7 @@ class Request(NamedTuple):
     @classmethod
     def of(cls, add: Adds, remove: Iterable[str], reweight: Mapping[str, float] | None) -> Self:
         """Read the arguments of `Router.plan`; errors as there."""
-        if isinstance(remove, (str, bytes)) or not isinstance(remove, Iterable):
-            raise TypeError(f"remove must be an iterable of names, not {plain_type(remove)}")
-        if reweight is not None and not isinstance(reweight, Mapping):
-            raise TypeError(f"reweight must be a mapping of names to weights, not {plain_type(reweight)}")
-        return cls(
-            nodes_from(add, "add"),
-            list(map(plain, remove)),
-            {plain(name): weight_from(weight) for name, weight in (reweight or {}).items()},
-        )
-
-
-def plain(name: object) -> str:
-    """Return a name as exactly a str, whose comparisons run nobody's code."""
-    if not isinstance(name, str):
-        raise TypeError(f"a node is named by a str, not {plain_type(name)}")
-    return name if type(name) is str else str.__str__(name)
+        return cls(nodes_from(add, "add"), names_from(remove, "remove"), weights_from(reweight))
 
 
 def to_become(before: Placement, wanted: Mapping[str, Node]) -> Request:

@@ -10,13 +10,13 @@ import numpy as np
 
 from ringhash._core import LiveLookup, own_methods
 from ringhash.membership import Adds, find_name
-from ringhash.node import Node, nodes_from, plain_type
+from ringhash.node import Node, nodes_from, plain_name_of, plain_type
 from ringhash.placement import Placement, default_placement
 from ringhash.plan import Plan
 from ringhash.routing.carry import carried
 from ringhash.routing.pins import Pin, Pins
 from ringhash.routing.record import read, written
-from ringhash.routing.request import Request, plain, to_become
+from ringhash.routing.request import Request, to_become
 from ringhash.routing.route import Route
 from ringhash.routing.running import Progress, Running, check_phase
 from ringhash.routing.snapshot import RouterSnapshot
@@ -420,7 +420,7 @@ class Router(LiveLookup):
     def _mark(
         self, names: tuple[str, ...], change: Callable[[frozenset[str], frozenset[str]], frozenset[str]]
     ) -> bool:
-        marks = frozenset(map(plain, names))
+        marks = frozenset(map(plain_name_of, names))
 
         def step(seen: RouterSnapshot) -> tuple[RouterSnapshot, bool]:
             for name in marks:
@@ -457,7 +457,7 @@ class Router(LiveLookup):
         ('gw-2', Pin(key=b'tenant:7', node='gw-2', epoch=1))
         """
         key_bytes = self.placement.space.key_bytes(key)
-        name = plain(node)
+        name = plain_name_of(node)
 
         def step(seen: RouterSnapshot) -> tuple[RouterSnapshot, None]:
             seen.check_seat(name)

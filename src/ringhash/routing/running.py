@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
 
 from ringhash.errors import HandoverRunningError, StalePlanError
@@ -39,8 +38,7 @@ class Progress(NamedTuple):
     phase: Phase = "running"
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(NamedTuple):
     """The handover that a router is in the middle of; immutable, made by `Router.carry`.
 
     `before` and `after` are the placements at its two ends, `done` the positions that have gone to their
@@ -67,7 +65,7 @@ class Running:
 
     def at(self, done: Ranges, epoch: int, phase: Phase) -> Self:
         """Return the same handover when it has come as far as `done`."""
-        return replace(self, done=done, epoch=epoch, phase=phase)
+        return self._replace(done=done, epoch=epoch, phase=phase)
 
     def move_of(self, key: Any) -> tuple[Move | None, bool]:
         """Return the move that takes a key, or None, and whether that move is done. O(log moves)."""

@@ -15,11 +15,11 @@ from ringhash.interop.config.haproxy import read_haproxy
 from ringhash.interop.config.nginx import read_nginx
 from ringhash.interop.config.servers import LISTED, read_list
 from ringhash.interop.config.twemproxy import read_twemproxy
-from ringhash.interop.placement import Placement
+from ringhash.interop.placement import ProgramPlacement
 
 __all__ = ["PROGRAMS", "ConfigError", "read_config"]
 
-_FILES: dict[str, Callable[[str, str | None], Placement]] = {
+_FILES: dict[str, Callable[[str, str | None], ProgramPlacement]] = {
     "nginx": read_nginx,
     "haproxy": read_haproxy,
     "envoy": read_envoy,
@@ -28,7 +28,7 @@ _FILES: dict[str, Callable[[str, str | None], Placement]] = {
 PROGRAMS: tuple[str, ...] = tuple(sorted({*_FILES, *LISTED}))
 
 
-def read_config(path: str | PathLike[str], like: str, name: str | None = None) -> Placement:
+def read_config(path: str | PathLike[str], like: str, name: str | None = None) -> ProgramPlacement:
     """Return the placement that a configuration file describes.
 
     Args:

@@ -11,17 +11,17 @@ from ringhash.interop.given import digits, shortened
 from ringhash.interop.haproxy import HAProxyRing
 from ringhash.interop.ketama import Flavour, KetamaRing
 from ringhash.interop.nginx import NginxRing
-from ringhash.interop.placement import Placement
+from ringhash.interop.placement import ProgramPlacement
 from ringhash.interop.uhash_placement import UHashPlacement
 
 __all__ = ["LISTED", "read_list"]
 
 
-def _ketama(flavour: str) -> Callable[[dict[str, int]], Placement]:
+def _ketama(flavour: str) -> Callable[[dict[str, int]], ProgramPlacement]:
     return lambda servers: KetamaRing(servers, cast("Flavour", flavour))
 
 
-LISTED: dict[str, Callable[[Any], Placement]] = {
+LISTED: dict[str, Callable[[Any], ProgramPlacement]] = {
     "nginx": NginxRing,
     "haproxy": HAProxyRing,
     "envoy": EnvoyRing,
@@ -36,7 +36,7 @@ LISTED: dict[str, Callable[[Any], Placement]] = {
 }
 
 
-def read_list(path: str, like: str) -> Placement:
+def read_list(path: str, like: str) -> ProgramPlacement:
     """Return the placement of a program from a list of its servers."""
     servers: dict[str, int] = {}
     for line, row in enumerate(read_text(path).splitlines(), 1):
