@@ -197,8 +197,8 @@ def tail() -> None:
     print(f"1 call in 100 slow, {WIDTH} parts: p50 {1000 * p50:.1f} ms, p99 {1000 * p99:.1f} ms")
     p50, p99, more = asyncio.run(measure(Hedge(quantile=0.97, budget=0.05)))
     print(
-        f"  with hedges: p50 {1000 * p50:.1f} ms, p99 {1000 * p99:.1f} ms: p99 {p99 / p50:.2f} x p50 (at most 2), "
-        f"{more:.1%} more calls (at most 5 %)"
+        f"  with hedges: p50 {1000 * p50:.1f} ms, p99 {1000 * p99:.1f}: {p99 / p50:.2f} x p50 (at most 2), "
+        f"{more:.1%} more calls (at most 5)"
     )
 
 

@@ -28,7 +28,7 @@ class Budget:
     True
     """
 
-    def __init__(self, ratio: float, reserve: float = 3.0) -> None:
+    def __init__(self, ratio: float, reserve: float = 10.0) -> None:
         if not 0 <= ratio <= 1:
             raise ValueError(f"a budget is a share of the calls from 0 to 1, not {ratio}")
         if not 0 <= reserve < float("inf"):

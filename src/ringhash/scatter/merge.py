@@ -150,7 +150,7 @@ class Merger:
         runs = 0
         for i, block in live:
             if i == least:
-                some = self._all_of(i, block)
+                some: Sequence[Row] = self._all_of(i, block)
             else:
                 # What comes of `end` later may equal the bound: only streams before it may give theirs now.
                 some = block.cut(bound, i < least, downwards)

@@ -169,7 +169,7 @@ class Order:
         return None if None in kinds else kinds  # type: ignore[return-value]
 
     def in_order(self, keys: Sequence[Any], plain: bool) -> bool:
-        """Whether keys are in this order: those of `Order.values` if they are `plain`, else of `Order.key`."""
+        """Whether keys are in this order: those of `Order.values` if `plain`, else of `Order.key`."""
         try:
             # Sorting what is sorted is one pass over it, and equal lists hold the same objects.
             return keys == sorted(keys, reverse=self.descending) if plain else not _descends(keys)

@@ -35,6 +35,8 @@ class _Driver:
         self._loop = asyncio.get_running_loop()
         self._events: deque[Event] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_at: float | None = None
         self._tasks: dict[int, tuple[asyncio.Task[None], Ask]] = {}
         self._late: list[asyncio.Task[None]] = []
         self._credits: dict[int, asyncio.Semaphore] = {}
@@ -58,17 +60,18 @@ class _Driver:
     async def wait(self, session: Driven) -> None:
         """Hand over what happened, or wait for it."""
         if not self._events:
-            wake = session.wake_at()
+            self._set_timer(session.wake_at())
             self._waiter = self._loop.create_future()
-            timer = (
-                None if wake is None else self._loop.call_later(max(0.0, wake - self._clock()), self._wake)
-            )
             try:
                 await self._waiter
             finally:
                 self._waiter = None
-                if timer is not None:
-                    timer.cancel()
+            if not self._events:
+                # The time has come. After a stall of the loop many answers are ready as well, two steps away;
+                # they count first, or a stall would look like slow nodes.
+                self._timer = None
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
         while self._events:
             event = self._events.popleft()
             if event.kind != "block":
@@ -77,6 +80,7 @@ class _Driver:
 
     async def close(self) -> None:
         """Cancel all that is under way, and wait for it to end; but not for what does not want to end."""
+        self._set_timer(None)
         for token in list(self._tasks):
             self._cancel(token)
         if self._late:
@@ -84,6 +88,16 @@ class _Driver:
             for task in stubborn:
                 _abandoned.add(task)
                 task.add_done_callback(_abandoned.discard)
+
+    def _set_timer(self, wake: float | None) -> None:
+        if self._timer is not None:
+            if wake == self._wake_at:
+                return
+            self._timer.cancel()
+            self._timer = None
+        self._wake_at = wake
+        if wake is not None:
+            self._timer = self._loop.call_later(max(0.0, wake - self._clock()), self._wake)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
