@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from ringhash.leases.store import Store, open_store
+from ringhash.databases import open_database
+from ringhash.leases.rows import LeaseRows, lease_rows
+
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
@@ -31,10 +33,10 @@ def group() -> str:
 @pytest.fixture
 def stores(db: Any, group: str) -> Iterator[Any]:
     """Makes connections to one set of leases."""
-    made: list[Store] = []
+    made: list[LeaseRows] = []
 
-    def make(shards: int | None = None) -> Store:
-        store = open_store(db, group, 5.0)
+    def make(shards: int | None = None) -> LeaseRows:
+        store = lease_rows(open_database(db, timeout=5.0), group)
         made.append(store)
         if shards is not None:
             store.setup(shards)

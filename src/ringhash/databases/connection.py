@@ -7,7 +7,8 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from ringhash.databases.statements import control_word
 from ringhash.errors import ForkedError, OutcomeUnknownError, TransactionEndedError
@@ -15,7 +16,8 @@ from ringhash.errors import ForkedError, OutcomeUnknownError, TransactionEndedEr
 __all__ = ["Connection", "Result", "Transaction"]
 
 
-class Result(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Result:
     """What a statement brought: its rows, and how many rows it changed or returned."""
 
     rows: list[Any]
@@ -31,6 +33,9 @@ class Result(NamedTuple):
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
 
 class Transaction:

@@ -71,8 +71,11 @@ class Database(ABC):
         connection = self.take()
         try:
             yield connection
-        except BaseException:
-            connection.close()
+        except BaseException as error:
+            if isinstance(error, self.errors) or connection._in_transaction():
+                connection.close()
+            else:
+                self.give(connection)
             raise
         self.give(connection)
 
