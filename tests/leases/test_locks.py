@@ -11,7 +11,7 @@ import pytest
 
 psycopg = pytest.importorskip("psycopg")
 
-from ringhash.databases import OutcomeUnknownError, open_database  # noqa: E402
+from ringhash.databases import OutcomeUnknownError, TransactionEndedError, open_database  # noqa: E402
 from ringhash.leases.protocol import Grant  # noqa: E402
 from ringhash.leases.rows import LeaseRows, Refused, lease_rows  # noqa: E402
 
@@ -209,3 +209,21 @@ def test_a_connection_that_dies_on_the_commit_leaves_the_outcome_unknown(connect
     with pytest.raises(OutcomeUnknownError), store.fence("a", grant, 30) as tx:  # noqa: PT012
         ((pid,),) = tx.execute("SELECT pg_backend_pid()")
         other.connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
+
+
+@pytest.mark.parametrize("sql", ["COMMIT", "ROLLBACK", "/* */ end"])
+def test_a_block_cannot_open_its_fence(connect: Any, sql: str) -> None:
+    """Nothing is stored, also where the block goes on after the error; and the lease stays what it was."""
+    store = connect()
+    (grant,) = store.claim("a", 1, 30)
+
+    def block(tx: Any) -> None:
+        for statement in (sql, "BEGIN", "UPDATE ringhash_leases SET owner = 'stale'"):
+            with contextlib.suppress(TransactionEndedError):
+                tx.execute(statement)
+
+    with pytest.raises(TransactionEndedError), store.fence("a", grant, 30) as tx:
+        block(tx)
+    assert store.read().rows[0].owner == "a"
+    with store.fence("a", grant, 30) as tx:
+        assert tx.execute("SELECT 1").rows == [(1,)]
