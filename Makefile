@@ -10,6 +10,8 @@ CHAOS_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO := .venv-demo
+SAY := sh .ci/say
 CORE := $(wildcard src/ringhash/*.px[di] src/ringhash/*.pyx src/ringhash/interop/*.pxd src/ringhash/interop/*.pyx) setup.py pyproject.toml
 
 .DEFAULT_GOAL := help
@@ -22,16 +24,24 @@ help: ## This list
 # Stamps: what they depend on is newer only when there is something to do again.
 
 $(VENV)/.made:
-	sh .ci/make-venv "$(PYTHON)" $(VENV)
+	@$(SAY) "Making the environment $(VENV)" sh .ci/make-venv "$(PYTHON)" $(VENV)
+	@touch $@
+
+# The demonstration needs click and rich, and nothing of the tests.
+$(DEMO)/.made: $(CORE)
+	@[ -x $(DEMO)/bin/python ] || $(SAY) "Making the environment $(DEMO)" sh .ci/make-venv "$(PYTHON)" $(DEMO)
+	@$(SAY) "Compiling ringhash, and installing numpy, click and rich" \
+		$(DEMO)/bin/python -m pip install --quiet ".[cli]"
 	@touch $@
 
 $(VENV)/.core: $(VENV)/.made $(CORE)
-	$(BIN)/python -m pip install --quiet --editable ".[cli,interop]" --group test --group frames
-	sh .ci/install-postgres $(BIN)/python
+	@$(SAY) "Compiling ringhash, and installing what its tests need: pytest, hypothesis, pandas, polars, pyarrow" \
+		$(BIN)/python -m pip install --quiet --editable ".[cli,interop]" --group test --group frames
+	@$(SAY) "Looking for PostgreSQL, and installing psycopg" sh .ci/install-postgres $(BIN)/python
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.made pyproject.toml
-	$(BIN)/python -m pip install --quiet --group lint
+	@$(SAY) "Installing ruff, mypy and the other checkers" $(BIN)/python -m pip install --quiet --group lint
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.core benchmarks/peers.txt
@@ -41,8 +51,8 @@ $(VENV)/.bench: $(VENV)/.core benchmarks/peers.txt
 	done <benchmarks/peers.txt
 	@touch $@
 
-demo: $(VENV)/.core ## Route a year of real flights, then change the cluster
-	$(BIN)/python examples/flights_demo.py
+demo: $(DEMO)/.made ## Route a year of real flights, then change the cluster
+	@$(DEMO)/bin/python examples/flights_demo.py
 
 gateway: $(VENV)/.core ## A cluster of WebSocket gateways: one joins, one is killed (live view)
 	$(BIN)/python examples/websocket_gateway/gateways.py
@@ -102,6 +112,6 @@ valgrind: $(VENV)/.core ## The core's tests under valgrind (needs valgrind)
 		$(BIN)/python -m pytest tests -m "core and not slow" --hypothesis-profile=few -p no:cacheprovider $(PYTEST_ARGS)
 
 clean: ## Take away all that was built or installed here
-	rm -rf .venv .venv-asan build dist wheelhouse src/*.egg-info src/ringhash/*.so
+	rm -rf .venv .venv-* build dist wheelhouse src/*.egg-info src/ringhash/*.so
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

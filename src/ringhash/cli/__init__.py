@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from ringhash.cli.printable import printable
+
 __all__ = ["main"]
 
 FAILED = 2
@@ -35,6 +37,10 @@ def run(arguments: Sequence[str]) -> int:
 
     from ringhash.cli.commands import ringhash  # noqa: PLC0415
 
+    if instruction := os.environ.get("_RINGHASH_COMPLETE"):  # a shell asks what may follow
+        from click.shell_completion import shell_complete  # noqa: PLC0415
+
+        return shell_complete(ringhash, {}, "ringhash", "_RINGHASH_COMPLETE", instruction)
     try:
         # Not click's own main: it writes several lines for an error, and one for an interrupt.
         with ringhash.make_context("ringhash", list(arguments)) as context:
@@ -69,5 +75,5 @@ def _drop_output() -> int:
 
 
 def _fail(message: str) -> int:
-    print(f"ringhash: {' '.join(message.splitlines())}", file=sys.stderr)
+    print(f"ringhash: {printable(' '.join(message.splitlines()))}", file=sys.stderr)
     return FAILED

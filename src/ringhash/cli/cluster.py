@@ -131,6 +131,11 @@ def _members(value: str) -> list[Node] | Cluster:
         data = read_json(path)
         with refusals(path):
             return _from_json(data)
+    if value.isdecimal():
+        raise InputError(
+            f"{value} is a number, not a list of nodes; name them, as in node-1,node-2,node-3. "
+            "A node whose name is a number goes into a JSON file"
+        )
     with refusals():
         return _listed(value)
 
@@ -143,7 +148,7 @@ def read_json(path: str) -> Any:
     try:
         return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: is no JSON: {error}") from None
+        raise InputError(f"{path}: is not JSON: {error}") from None
 
 
 def write_plan(path: str, plan: Plan) -> None:

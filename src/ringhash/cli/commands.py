@@ -12,11 +12,13 @@ from typing import Any, TypeVar
 import click
 
 from ringhash.cli.cluster import named_weights, names_in, nodes_in, planned, read_cluster, write_plan
+from ringhash.cli.doctor import completion, doctor
 from ringhash.cli.errors import InputError, refusals
 from ringhash.cli.handover import abort, apply, resume, show, status, storm
 from ringhash.cli.keys import KeyFile
 from ringhash.cli.leases import leases
 from ringhash.cli.measure import Check, balance_of, check, compare, count, fair_shares, ideal
+from ringhash.cli.printable import printable
 from ringhash.cli.progress import watched
 from ringhash.plan import Plan
 from ringhash.ring import MAX_POINTS_PER_NODE, Balance, Ring
@@ -75,9 +77,16 @@ other_program_options = options(
     ),
 )
 key_options = options(
-    click.option("--keys", "keys_file", metavar="FILE", help="Keys, one a line; - is stdin, .gz is read."),
+    click.option(
+        "--keys",
+        "keys_file",
+        metavar="FILE",
+        help="Keys, one a line; - is stdin. Also .gz, or .parquet with --column.",
+    ),
     click.option("--csv", "csv_file", metavar="FILE", help="Keys from a CSV file with a heading; - or .gz."),
-    click.option("--column", metavar="NAME", help="The column of the CSV file that holds the keys."),
+    click.option(
+        "--column", metavar="NAME", help="The column of the CSV or Parquet file that holds the keys."
+    ),
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -91,7 +100,8 @@ def ringhash(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-ringhash.add_command(leases)
+for command in (leases, doctor, completion):
+    ringhash.add_command(command)
 
 
 @ringhash.command()
@@ -331,11 +341,33 @@ def _source(keys_file: str | None, csv_file: str | None, column: str | None) -> 
         if keys_file is not None:
             raise click.UsageError("give --keys or --csv, not both")
         if column is None:
-            raise click.UsageError("--csv needs --column NAME, the column that holds the keys")
+            raise click.UsageError(
+                f"--csv needs --column NAME, the column that holds the keys{_columns_of(csv_file)}"
+            )
         return KeyFile(csv_file, column)
+    if keys_file is None:
+        if column is not None:
+            raise click.UsageError("--column belongs to a file: give --csv FILE, or --keys FILE.parquet")
+        return None
+    if keys_file.endswith(".parquet"):
+        return KeyFile(keys_file, column)
     if column is not None:
-        raise click.UsageError("--column is of a CSV file: give --csv FILE")
-    return None if keys_file is None else KeyFile(keys_file)
+        raise click.UsageError(
+            "--column belongs to a CSV or Parquet file: give --csv FILE, or --keys FILE.parquet"
+        )
+    if keys_file.removesuffix(".gz").endswith((".csv", ".tsv")):
+        raise click.UsageError(
+            f"{keys_file} is not a file of one key a line: give --csv {keys_file} --column NAME"
+            + _columns_of(keys_file)
+        )
+    return KeyFile(keys_file)
+
+
+def _columns_of(path: str) -> str:
+    """The names of the columns, to choose from; nothing for a pipe, which can be read only once."""
+    if path == "-":
+        return ""
+    return f"; its columns are {', '.join(KeyFile(path, '').heading())}"
 
 
 def _one_stdin(nodes: str, source: KeyFile | None, *others: str) -> None:
@@ -352,6 +384,9 @@ def _print_owners(ring: Ring, blocks: Iterable[list[bytes]], *, as_json: bool) -
     # The owner first: a key may hold tabs, and `cut -f1` is still right.
     starts = [name.encode() + b"\t" for name in ring.names]
     owners = [json.dumps(name) for name in ring.names]
+    terminal = sys.stdout.isatty()
+    if terminal:
+        starts = [f"{printable(name)}\t".encode() for name in ring.names]
     for keys in blocks:
         indexes = ring.index_many(keys).tolist()
         pairs = zip(indexes, keys, strict=True)
@@ -359,11 +394,20 @@ def _print_owners(ring: Ring, blocks: Iterable[list[bytes]], *, as_json: bool) -
             text = "".join([f'{{"key": {_json_key(key)}, "owner": {owners[i]}}}\n' for i, key in pairs])
             out.write(text.encode())
         else:
-            out.write(b"\n".join([starts[i] + key for i, key in pairs]) + b"\n")
+            lines = [starts[i] + _as_bytes(key, escaped=terminal) for i, key in pairs]
+            out.write(b"\n".join(lines) + b"\n")
         out.flush()  # a block is what a pipe has given: who waits for the answer gets it now
 
 
-def _json_key(key: bytes) -> str:
+def _as_bytes(key: Any, *, escaped: bool) -> bytes:
+    """A key as it is written: what stands in the file, but nothing that would control a terminal."""
+    data = key if isinstance(key, bytes) else str(key).encode()
+    return printable(data.decode("utf-8", "backslashreplace")).encode() if escaped else data
+
+
+def _json_key(key: Any) -> str:
+    if not isinstance(key, bytes):
+        return json.dumps(key)
     try:
         return json.dumps(key.decode())
     except UnicodeDecodeError:

@@ -86,6 +86,4 @@ def _warnings(plan: Plan, nodes: tuple[NodeShare, ...], largest: Piece | None) -
             f"The largest piece, {largest.source or '-'} to {largest.target or '-'}, is "
             f"{largest.share:.1%} of all keys: cut it smaller with --max-share."
         )
-    if plan.epoch is None:
-        found.append("The plan is of no epoch: it applies to any router with these members.")
     return found

@@ -1,7 +1,8 @@
-"""Where keys come from: text files one key a line, columns of CSV files, gzip, stdin. Never all at once.
+"""Where keys come from: text files with a key a line, columns of CSV and Parquet files, gzip, stdin.
 
-Keys are bytes, as they stand in the file. So a file of any encoding works, and where it is UTF-8, a key
-has the owner that the same `str` has in Python.
+A file is read in blocks, never as a whole. The keys of a text file are bytes, exactly as they stand in it.
+So any encoding works, and a key in UTF-8 has the owner that the same `str` has in Python. A Parquet column
+of integers holds `int` keys.
 """
 
 from __future__ import annotations
@@ -16,24 +17,35 @@ import sys
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
+from difflib import get_close_matches
 from itertools import islice
 from typing import IO, Any
 
 from ringhash.cli.errors import InputError
 
-__all__ = ["BLOCK", "KeyFile"]
+__all__ = ["BLOCK", "KeyFile", "column_in"]
 
 BLOCK = 1 << 20  # bytes
 ROWS = 1 << 14
 LONGEST = 1 << 20
+
+# How binary files begin that people have given for text, and what to write instead.
+_BINARY = {
+    b"PAR1": "is a Parquet file; give it a name that ends in .parquet",
+    b"\x1f\x8b": "is a gzip file; give it a name that ends in .gz",
+    b"PK\x03\x04": "is a zip archive; unpack it first",
+    b"SQLite format 3\0": "is a SQLite database; export the column first",
+    b"ARROW1": "is an Arrow file; write it as Parquet or CSV",
+}
 
 
 class KeyFile:
     """The keys of a file, in blocks of a bounded size. Iterate once.
 
     Args:
-        path: A file of one key a line, or `-` for stdin. It is unzipped if it ends in `.gz`.
-        column: With it, the file is CSV with a heading, and this column holds the keys.
+        path: A file of one key a line, or `-` for stdin. It is unzipped if it ends in `.gz`, and read
+            as Parquet if it ends in `.parquet`.
+        column: The column that holds the keys. With it, a file that is not Parquet is CSV with a heading.
 
     A line ends in LF or CRLF. A byte order mark is dropped. Empty lines and empty fields are not
     keys; `empty` counts the ones met so far and `taken` the keys.
@@ -48,7 +60,16 @@ class KeyFile:
         self.bytes_read = 0
         self.size: int | None = None  # where it is known: not of a pipe
 
-    def __iter__(self) -> Iterator[list[bytes]]:
+    def __iter__(self) -> Iterator[list[Any]]:
+        if self.path.endswith(".parquet"):
+            from ringhash.cli.parquet import column_blocks  # noqa: PLC0415  an extra
+
+            for values in column_blocks(self.path, self.column):
+                keys = [key for key in values if key is not None and key not in ("", b"")]
+                self.taken += len(keys)
+                self.empty += len(values) - len(keys)
+                yield keys
+            return
         with self._opened() as (raw, data), closing(self._read(data)) as blocks:
             for lines in blocks:
                 keys = [line for line in lines if line]
@@ -90,6 +111,8 @@ class KeyFile:
             rest = lines.pop()
             if len(rest) > LONGEST:
                 raise InputError(f"{self.name}: a line is longer than 1 MiB; are these keys, one a line?")
+            if at_start:
+                self._refuse_binary(block)
             if lines:
                 if at_start:
                     lines[0] = self._unmarked(lines[0])
@@ -97,6 +120,17 @@ class KeyFile:
                 yield lines
         if rest:
             yield [(self._unmarked(rest) if at_start else rest).removesuffix(b"\r")]
+
+    def _refuse_binary(self, block: bytes) -> None:
+        for start, what in _BINARY.items():
+            if block.startswith(start):
+                raise InputError(f"{self.name}: {what}")
+        if (
+            b"\0" in block
+            and not self.path.endswith(".gz")
+            and not block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        ):
+            raise InputError(f"{self.name}: is a binary file, not text with a key a line")
 
     def _unmarked(self, line: bytes) -> bytes:
         if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and b"\0" in line:
@@ -115,7 +149,7 @@ class KeyFile:
             ]:
                 yield block
         except csv.Error as error:
-            raise InputError(f"{self.name}, line {rows.line_num}: is no CSV: {error}") from None
+            raise InputError(f"{self.name}, line {rows.line_num}: is not CSV: {error}") from None
         finally:
             text.detach()  # the file is closed by who opened it
 
@@ -129,11 +163,31 @@ class KeyFile:
         )
 
     def _column_in(self, heading: list[str]) -> int:
-        column = self.column or ""
-        if not heading:
-            raise InputError(f"{self.name}: has no heading, so no column {column!r}")
-        if heading.count(column) != 1:
-            many = "two columns" if column in heading else "no column"
-            there = ", ".join(map(repr, heading))
-            raise InputError(f"{self.name}: has {many} {column!r}; its columns are {there}")
-        return heading.index(column)
+        return column_in(self.name, heading, self.column or "")
+
+    def heading(self) -> list[str]:
+        """Return the first row of a CSV file, or the columns of a Parquet file."""
+        if self.path.endswith(".parquet"):
+            from ringhash.cli.parquet import columns  # noqa: PLC0415  an extra
+
+            return columns(self.path)
+        with self._opened() as (_, data):
+            text = io.TextIOWrapper(data, "utf-8-sig", "surrogateescape", newline="")
+            try:
+                return next(csv.reader(text), [])
+            except csv.Error as error:
+                raise InputError(f"{self.name}: is not CSV: {error}") from None
+            finally:
+                text.detach()
+
+
+def column_in(file: str, columns: list[str], column: str) -> int:
+    """Return the index of a column, or raise `InputError` with the names of those that are there."""
+    if not columns:
+        raise InputError(f"{file}: has no heading, so no column {column!r}")
+    if columns.count(column) != 1:
+        many = "two columns" if column in columns else "no column"
+        near = "".join(f"; did you mean {name!r}?" for name in get_close_matches(column, columns, 1))
+        there = ", ".join(map(repr, columns))
+        raise InputError(f"{file}: has {many} {column!r}{near}; its columns are {there}")
+    return columns.index(column)

@@ -17,6 +17,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from ringhash.cli.measure import Check, balance_of, fair_shares
+from ringhash.cli.printable import printable
 from ringhash.plan import Plan
 from ringhash.ring import Balance, Ring
 from ringhash.sizing import VnodesRow, recommended_vnodes
@@ -56,7 +57,7 @@ class Page:
 
     def line(self, *parts: str | tuple[str, str]) -> None:
         """Write a line; a part may be (text, style)."""
-        self.console.print(Text.assemble(*parts), soft_wrap=True)
+        self.console.print(Text.assemble(*map(_printable, parts)), soft_wrap=True)
 
     def plan(self, plan: Plan, ideal: float, check: Check | None = None, *, every_pair: bool = False) -> None:
         """Write the table of moves, and below it how much that is."""
@@ -121,7 +122,7 @@ class Page:
         """Write a table; a name with > before it is of numbers."""
         table = self._columns(*names)
         for row in rows:
-            table.add_row(*map(Text, row))
+            table.add_row(*[Text(printable(cell)) for cell in row])
         self._table(table)
 
     def _moves(self, plan: Plan, check: Check | None, *, every_pair: bool) -> Table:
@@ -130,7 +131,7 @@ class Page:
 
         def add(source: str, target: str, ranges: int, share: float, keys: int) -> None:
             cells = [f"{ranges:,}", f"{share:.3%}", *([f"{keys:,}"] if check else [])]
-            table.add_row(Text(source), Text(target), *cells)
+            table.add_row(Text(printable(source)), Text(printable(target)), *cells)
 
         pairs = sorted(plan.pairs().items(), key=lambda item: -item[1].positions)
         shown = pairs if every_pair or len(pairs) <= MOST_PAIRS else pairs[: MOST_PAIRS - 1]
@@ -163,7 +164,7 @@ class Page:
             cells = [f"{node.weight:g}", f"{due:.2%}", f"{arcs[node.name]:.2%}"]
             if counts is not None:
                 cells += [f"{counts[i]:,}", f"{share:.2%}"]
-            table.add_row(Text(node.name), *cells, f"{share / due:.2f}")
+            table.add_row(Text(printable(node.name)), *cells, f"{share / due:.2f}")
         room = min(BAR_WIDTH, self.console.width - _width(table) - GAP - 1)
         if room < LEAST_BAR_WIDTH:
             return table
@@ -233,6 +234,10 @@ class Page:
                 column._cells = [Text(_shortened(str(cell), most, mark)) for cell in column.cells]
 
 
+def _printable(part: str | tuple[str, str]) -> str | tuple[str, str]:
+    return printable(part) if isinstance(part, str) else (printable(part[0]), part[1])
+
+
 def _width(table: Table) -> int:
     """How wide a table is that has all the room it wants."""
     return sum(map(_column_width, table.columns)) + GAP * (len(table.columns) - 1)
@@ -267,7 +272,7 @@ class Bar:
             TextColumn("{task.fields[keys]:,} keys"),
         )
         self._progress = Progress(*columns, console=Page(stderr=True).console, transient=True)
-        self._task = self._progress.add_task(name, total=size, keys=0)
+        self._task = self._progress.add_task(printable(name), total=size, keys=0)
 
     def __enter__(self) -> Self:
         self._progress.start()
