@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 __all__ = [
+    "DatabaseAddressError",
     "DuplicateNodeError",
     "EmptyRingError",
+    "ForkedError",
     "GuardError",
     "HandoverError",
     "HandoverRunningError",
@@ -15,11 +17,13 @@ __all__ = [
     "NoNodeAvailableError",
     "NoWalkError",
     "OwnedRangesError",
+    "OutcomeUnknownError",
     "PinnedNodeError",
     "PinnedSplitError",
     "RinghashError",
     "StalePlanError",
     "StaleRouterError",
+    "TransactionEndedError",
     "UnknownNodeError",
 ]
 
@@ -126,3 +130,19 @@ class LeaseLost(RinghashError, RuntimeError):  # noqa: N818  it names what happe
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class DatabaseAddressError(RinghashError, ValueError):
+    """The address of a database is none that ringhash can open."""
+
+
+class TransactionEndedError(RinghashError, RuntimeError):
+    """A block ended, or tried to end, a transaction that is not its own; nothing after that is stored."""
+
+
+class OutcomeUnknownError(RinghashError, RuntimeError):
+    """A commit was sent and its answer never came, so nobody knows whether it was stored."""
+
+
+class ForkedError(RinghashError, RuntimeError):
+    """A connection or a lease was used in a child process that belongs to its parent."""

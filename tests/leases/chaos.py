@@ -318,6 +318,7 @@ def main() -> int:
     print(f"seed {seed}", flush=True)
     server = None
     if options.db == "postgres":
+        sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
         from postgres_server import PostgresServer
 
         server = PostgresServer()

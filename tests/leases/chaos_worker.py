@@ -21,11 +21,16 @@ SHIFT = float(sys.argv[7])
 _wall, _monotonic = time.time, time.monotonic
 time.time = lambda: _wall() + SHIFT  # the clocks of this machine are an hour off
 
-from ringhash.leases import Lease, LeaseLost, LeaseTable, clock  # noqa: E402
-from ringhash.leases.store import OutcomeUnknown, Refused  # noqa: E402
+from ringhash.databases import OutcomeUnknownError  # noqa: E402
+from ringhash.databases.clock import Clock  # noqa: E402
+from ringhash.leases import Lease, LeaseLost, LeaseTable  # noqa: E402
+from ringhash.leases.rows import Refused  # noqa: E402
 
-_boot = clock.now
-clock.now = lambda: _boot() + abs(SHIFT)
+
+class Shifted(Clock):
+    def now(self) -> float:
+        return super().now() + abs(SHIFT)
+
 
 db, group, name = sys.argv[1:4]
 shards, ttl, fence = int(sys.argv[4]), float(sys.argv[5]), sys.argv[6] == "1"
@@ -42,14 +47,14 @@ def tell(event: str, lease: Lease, **more: object) -> None:
 
 @contextlib.contextmanager
 def fenced_blindly(lease: Lease) -> Iterator[Any]:
-    store = table._open()
+    store = table.open_rows()
     try:
         with store.fence(me.identity, lease._grant, ttl) as tx:
             yield tx
     except Refused:
         raise LeaseLost("refused by the database") from None
-    except OutcomeUnknown:
-        me._give_up(lease)
+    except OutcomeUnknownError:
+        me.end(lease, "unknown")
         raise LeaseLost("unknown", None) from None
     finally:
         store.close()
@@ -57,11 +62,10 @@ def fenced_blindly(lease: Lease) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def unfenced(lease: Lease) -> Iterator[Any]:
-    store: Any = table._open()
+    store: Any = table.open_rows()
     try:
-        store._connection.execute("BEGIN" if postgres else "BEGIN IMMEDIATE")
-        yield store._connection
-        store._connection.execute("COMMIT")
+        with store.connection.transaction() as tx:
+            yield tx
     finally:
         store.close()
 
@@ -104,7 +108,7 @@ def work() -> None:
 
 over = threading.Event()
 table = LeaseTable(db, shards, ttl, name=group)
-me = table.join(name)
+me = table.join(name, clock=Shifted())
 while True:
     try:
         me.start()

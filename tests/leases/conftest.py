@@ -6,44 +6,15 @@ RINGHASH_TEST_POSTGRES=postgresql://... points to a server that is there already
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from ringhash.leases.store import Store, open_store
-
-if TYPE_CHECKING:
-    from postgres_server import PostgresServer
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[PostgresServer]:
-    """A server of the tests' own, which a test may stop."""
-    pytest.importorskip("psycopg")
-    pytest.importorskip("pwd")
-    from postgres_server import NoServerError, PostgresServer
-
-    try:
-        server = PostgresServer()
-    except NoServerError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(error))
-    yield server
-    server.remove()
-
-
-@pytest.fixture(scope="session")
-def postgres(request: pytest.FixtureRequest) -> str:
-    address = os.environ.get("RINGHASH_TEST_POSTGRES")
-    if address:
-        return address
-    server: PostgresServer = request.getfixturevalue("server")
-    return server.address
+from ringhash.databases import open_database
+from ringhash.leases.rows import LeaseRows, lease_rows
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -62,10 +33,10 @@ def group() -> str:
 @pytest.fixture
 def stores(db: Any, group: str) -> Iterator[Any]:
     """Makes connections to one set of leases."""
-    made: list[Store] = []
+    made: list[LeaseRows] = []
 
-    def make(shards: int | None = None) -> Store:
-        store = open_store(db, group, 5.0)
+    def make(shards: int | None = None) -> LeaseRows:
+        store = lease_rows(open_database(db, timeout=5.0), group)
         made.append(store)
         if shards is not None:
             store.setup(shards)

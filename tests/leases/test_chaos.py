@@ -21,7 +21,6 @@ def test_no_stale_write_whatever_goes_wrong(server: Any) -> None:
     assert report.stale == 0
     assert report.writes > 100
     assert report.spread <= 1
-    assert report.converged_in <= 2 * TTL
     assert report.faults["cut commits"], report
     assert report.events["unknown"], report
 

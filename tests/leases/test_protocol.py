@@ -14,7 +14,7 @@ from model_check import FoundError, Model, explore, owns
 from test_store import Stores, expire
 
 from ringhash.leases.protocol import DRIFT, Grant, Holder, Row, View, decide
-from ringhash.leases.store import Refused
+from ringhash.leases.rows import Refused
 
 DEEPER = int(os.environ.get("RINGHASH_MODEL_DEPTH", "0"))
 
@@ -259,11 +259,9 @@ def _against(make: Any, operations: list[tuple[str, int, int, int]]) -> None:
 def test_the_models_database_is_the_real_one(stores: Stores) -> None:
     def make() -> Any:
         store = stores(3)
-        connection: Any = store._connection  # type: ignore[attr-defined]
-        mark = "%s" if "postgres" in type(store).__module__ else "?"
-        connection.execute(
-            f"UPDATE ringhash_leases SET owner = NULL, epoch = 0, expires_at = NULL WHERE grp = {mark}",
-            (store._group,),  # type: ignore[attr-defined]
+        store.connection.execute(
+            "UPDATE ringhash_leases SET owner = NULL, epoch = 0, expires_at = NULL WHERE grp = ?",
+            (store._group,),
         )
         return store
 

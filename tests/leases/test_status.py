@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from ringhash.databases import open_database
 from ringhash.leases import LeaseTable, read_status
+from ringhash.leases.rows import LeaseRow, WorkerRow
 from ringhash.leases.status import status_from
-from ringhash.leases.store import LeaseRow, WorkerRow, open_store
 
 
 def test_a_status_says_what_is_wrong() -> None:
@@ -50,13 +51,25 @@ def test_reading_changes_nothing(db: Any, group: str, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_status(tmp_path / "not there.db")
     assert not (tmp_path / "not there.db").exists()
-    store = open_store(db, group, 5)
-    store.close()
+    with open_database(db) as database:
+        database.execute("SELECT 1")
     with pytest.raises(LookupError, match="no lease table"):
         read_status(db, group)
     table = LeaseTable(db, 3, 30, name=group)
     assert table.status().free == (0, 1, 2)
     assert read_status(db, group) == table.status()
+
+
+def test_reading_writes_nothing(tmp_path: Path) -> None:
+    """Neither an empty file nor a SQLite file of another program becomes anything else by being looked at."""
+    (tmp_path / "empty.db").touch()
+    with open_database(tmp_path / "other.db") as database:
+        database.execute("CREATE TABLE theirs (n)")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for name in ("empty.db", "other.db"):
+        with pytest.raises(LookupError, match="no lease table"):
+            read_status(tmp_path / name)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_the_commands(db: Any, group: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -90,6 +103,7 @@ def test_the_commands(db: Any, group: str, tmp_path: Path, capfdbinary: pytest.C
         assert json.loads(out)["claimed"] == 0
     assert "no lease table 'x'" in cli("status", "--db", db, "--name", "x")[2]
     assert "No such file" in cli("status", "--db", tmp_path / "gone.db")[2]
+    assert "no address of PostgreSQL" in cli("status", "--db", "postgresql://me:%zzsecret@db/app")[2]
     (tmp_path / "text").write_text("this is no database, however long one looks at it" * 20)
     assert "not a database" in cli("status", "--db", tmp_path / "text")[2]
     assert "Missing option '--db'" in cli("status")[2]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import click
 
 from ringhash.cli.errors import InputError
+from ringhash.errors import DatabaseAddressError
 from ringhash.leases.status import Status, read_status
 
 __all__ = ["leases"]
@@ -90,9 +91,8 @@ def _read(db: str, name: str) -> Status:
     try:
         return read_status(db, name)
     except Exception as error:
-        if isinstance(error, (ImportError, LookupError)) or type(error).__module__.startswith(
-            ("psycopg", "sqlite3")
-        ):
+        expected = isinstance(error, (ImportError, LookupError, DatabaseAddressError))
+        if expected or type(error).__module__.startswith(("psycopg", "sqlite3")):
             # An address may hold a password, so only a path is told.
             place = "" if ours or not type(error).__module__.startswith("sqlite3") else f"{db}: "
             raise InputError(f"{place}{error.args[0] if error.args else error}") from None

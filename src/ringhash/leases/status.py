@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
-from ringhash.leases.store import LeaseRow, WorkerRow, open_store
+from ringhash.databases import open_database
+from ringhash.leases.rows import LeaseRow, WorkerRow, lease_rows_over
 
 __all__ = ["LeaseStatus", "Status", "WorkerStatus", "read_status", "status_from"]
 
@@ -93,13 +93,8 @@ def read_status(db: str | os.PathLike[str], name: str = "default", *, timeout: f
         LookupError: There is no such lease table.
         The database's own error, when it cannot be reached.
     """
-    if not str(db).startswith(("postgresql://", "postgres://")):
-        Path(db).stat()  # SQLite would make it
-    store = open_store(db, name, timeout)
-    try:
-        leases, workers = store.leases()
-    finally:
-        store.close()
+    with open_database(db, read_only=True, timeout=timeout) as database, database.connection() as connection:
+        leases, workers = lease_rows_over(connection, name).leases()
     if not leases:
         raise LookupError(f"there is no lease table {name!r} in this database")
     return status_from(leases, workers)

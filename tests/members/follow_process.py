@@ -1,6 +1,6 @@
 """follow_process.py DB GROUP ROUTERS: routers that follow, in a process of their own.
 
-Writes a line of JSON for every epoch they reach: the epoch, the time, the digest of every router. Ends when its
+Writes a line of JSON for every epoch they reach: the epoch and the digest of every router. Ends when its
 standard input does.
 """
 
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 
 from ringhash import Router
-from ringhash.leases import Members
+from ringhash.members import Members
 
 
 def main(db: str, group: str, count: int) -> None:
@@ -19,8 +18,8 @@ def main(db: str, group: str, count: int) -> None:
 
     def tell(epoch: int) -> None:
         assert all(router.epoch == epoch for router in routers)
-        digests = [router.ring.digest for router in routers]
-        print(json.dumps([epoch, time.monotonic(), digests]), flush=True)
+        digests = [router.placement.digest for router in routers]
+        print(json.dumps([epoch, digests]), flush=True)
 
     with Members(db, name=group).follow(*routers, poll=0.25, settle=0.01, on_change=tell):
         sys.stdin.read()
