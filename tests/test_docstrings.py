@@ -27,7 +27,9 @@ def test_the_lookups_have_examples() -> None:
     finder = doctest.DocTestFinder()
     tested = {
         test.name
-        for test in finder.find(ringhash.Ring, "Ring", module=importlib.import_module("ringhash.placements.ring"))
+        for test in finder.find(
+            ringhash.Ring, "Ring", module=importlib.import_module("ringhash.placements.ring")
+        )
         if test.examples
     }
     assert {"Ring", "Ring.owner", "Ring.owners", "Ring.walk", "Ring.position", "Ring.diff"} <= tested

@@ -94,7 +94,9 @@ def listener(name: str, port: int, headers: list[str]) -> dict[str, Any]:
 
 def cases(
     backends: Backends,
-) -> dict[str, tuple[str, list[dict[str, Any]], dict[str, Any], dict[str, Any], ProgramPlacement, dict[str, str]]]:
+) -> dict[
+    str, tuple[str, list[dict[str, Any]], dict[str, Any], dict[str, Any], ProgramPlacement, dict[str, str]]
+]:
     five, all_25 = backends.addresses[:5], backends.addresses
     sockets = [f"unix:{path}" for path in backends.sockets]
     same = {one: one for one in [*all_25, *sockets]}
