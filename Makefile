@@ -80,7 +80,7 @@ format: $(VENV)/.lint ## Rewrite the Python files in the project's style
 
 types: $(VENV)/.core $(VENV)/.lint ## Static types, and the stub against the built core
 	$(BIN)/mypy --strict src $(wildcard tests/typing_*.py)
-	$(BIN)/python -m mypy.stubtest ringhash._core ringhash.interop._table --mypy-config-file pyproject.toml
+	$(BIN)/python -m mypy.stubtest ringhash._core ringhash._ordered ringhash.interop._table --mypy-config-file pyproject.toml
 
 build: $(VENV)/.lint ## The sdist, and this machine's wheel made from it, in dist/
 	rm -rf dist

@@ -32,7 +32,8 @@ cdef extern from *:
     #include <emmintrin.h>
     #define RINGHASH_SSE2 1
     #define RINGHASH_CELL "sse2"
-    #elif !defined(RINGHASH_PORTABLE) && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__)
+    #elif !defined(RINGHASH_PORTABLE) && defined(__aarch64__) && defined(__ARM_NEON) \\
+        && !defined(__AARCH64EB__)
     #include <arm_neon.h>
     #define RINGHASH_NEON 1
     #define RINGHASH_CELL "neon"

@@ -240,7 +240,8 @@ cdef class EntryTable(HashSpace):
         return 0
 
     cdef inline uint64_t hash_of(self, bytes key) noexcept:
-        return hash_bytes(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), self.seed) & self.mask
+        return self.mask & hash_bytes(
+            <const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), self.seed)
 
     cdef inline int32_t find_read(self, const KeyBytes* read) noexcept nogil:
         """The value of a key that was read with this seed; negative: it has none."""
@@ -389,7 +390,8 @@ cdef class EntryTable(HashSpace):
                     continue
                 value = <int32_t>read32(at.arena + (word & 0xFFFFFFFFFFu) - 1)
                 data = PyBytes_FromStringAndSize(<const char*>key, size)
-                if value >= 0 and not (part and value_of(&self.over, key, size, self.hash_of(data)) != ABSENT):
+                if value >= 0 and not (part and value_of(
+                        &self.over, key, size, self.hash_of(data)) != ABSENT):
                     yield data, value
 
     def __iter__(self):

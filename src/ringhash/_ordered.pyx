@@ -17,7 +17,7 @@ from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES, PyBuffer_Release, PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.list cimport PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
+from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_AsUnsignedLongLong, PyLong_Check
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from cpython.object cimport PyObject
@@ -26,12 +26,12 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_Check
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy
 
 from ringhash._cells cimport prefetch
 from ringhash._core cimport Answering
 from ringhash._ordered_blocks cimport (
-    FAN, HEAD, LEVELS, Block, Text, beside, head_of, heads_upto, numbers_upto, settle, upto,
+    FAN, HEAD, Block, Text, beside, head_of, numbers_upto, settle, upto,
 )
 from ringhash._xxh3 cimport xxh3_64
 
@@ -732,7 +732,8 @@ Args and errors as for `owner`.
             elif k == theirs.size:
                 sign = -1
             else:
-                sign = order(ours.texts[i].data, ours.texts[i].size, theirs.texts[k].data, theirs.texts[k].size)
+                sign = order(ours.texts[i].data, ours.texts[i].size,
+                             theirs.texts[k].data, theirs.texts[k].size)
             if sign < 0:
                 edits.append((text_bytes(&ours.texts[i]), ours.owners[i], -1))
                 i += 1

@@ -4,6 +4,7 @@ cdef enum:
     BLOCK = 64
     WORD = 16       # bytes of the longest key that is not text
 
+
 @cython.final
 cdef class Reader:
     """Many keys: a list or tuple, or a one-dimensional numpy array of native integers or bytes."""

@@ -290,7 +290,8 @@ cdef class Shape:
             return (text.decode() if code == STR else text), end
         end = begin + (9 if code == INT else 16 if code == UUID else 8)
         if end > len(data):
-            raise ValueError(f"a key of {NAMES[code]} has {end - begin} bytes, and {len(data) - begin} are there")
+            raise ValueError(
+                f"a key of {NAMES[code]} has {end - begin} bytes, and {len(data) - begin} are there")
         part = data[begin:end]
         if code == INT:
             number = int.from_bytes(part[1:], "big", signed=part[0] == 0)

@@ -17,7 +17,8 @@ cdef class ShardTable(HashSpace):
         cdef const int32_t[::1] view
         given = np.asarray(owners)
         if given.ndim != 1 or given.dtype.kind not in "iu" or not 1 <= len(given) < 1 << 32:
-            raise ValueError("owners must be a list of integers with one dimension, from 1 to 2**32 - 1 of them, "
+            raise ValueError("owners must be a list of integers with one dimension, "
+                             "from 1 to 2**32 - 1 of them, "
                              f"not of the shape {given.shape} and type {given.dtype}")
         if given.min() < -1 or given.max() >= len(names):
             raise ValueError(f"owners must be indexes of the {len(names)} names, or -1")

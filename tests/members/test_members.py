@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 from fake_clock import FakeClock
 
-from ringhash import Guard, Node, Ring, Router
+from ringhash import Node, Ring, Router
 from ringhash.databases import Database, DatabaseAddressError, open_database
 from ringhash.databases.sqlite import SqliteDatabase
+from ringhash.handover import Guard
 from ringhash.members import Follow, Members
 from ringhash.members.rows import MemberRows, member_rows
 from ringhash.plan import Plan
@@ -288,7 +289,7 @@ def test_the_guard_is_asked_first(members: Members) -> None:
         follow = members.follow(router, grace=1.0, guard=guard)
         look(follow, members)
         assert len(router) == 2
-        assert {change.before for change in asked[0].changes} == {Node("b")}
+        assert {change.before for change in asked[0].changes.nodes} == {Node("b")}
         answer[0] = True
         look(follow, members)
         assert router.nodes == (Node("a"),)

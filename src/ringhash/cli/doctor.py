@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-import ringhash
 from ringhash.cli.errors import InputError
+from ringhash.placements.ring import Ring
 
 __all__ = ["completion", "doctor"]
 
@@ -69,7 +69,7 @@ def completion(context: click.Context, shell: str) -> None:
 def _core() -> str:
     """Whether a compiled core is there and gives the right answer."""
     place = getattr(find_spec("ringhash._core"), "origin", None) or "nowhere"
-    right = ringhash.Ring(["gw-1"]).position("user:7") == 6795815
+    right = Ring(["gw-1"]).position("user:7") == 6795815
     return f"{'compiled, checked' if right else 'WRONG: it does not place keys as specified'}, {place}"
 
 

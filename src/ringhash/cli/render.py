@@ -65,6 +65,9 @@ class Page:
         if len(plan):
             self._table(self._moves(plan, check, every_pair=every_pair))
             self.line()
+        if plan.fraction is None:  # ranges of keys are counted, not measured
+            self.line((f"{len(plan):,}", "bold"), " ranges move")
+            return
         against = f": {plan.fraction / ideal:.2f} times the ideal of {ideal:.3%}" if ideal else ""
         self.line((f"{plan.fraction:.3%}", "bold"), f" of all keys move{against}")
 
@@ -127,11 +130,14 @@ class Page:
         self._table(table)
 
     def _moves(self, plan: Plan, check: Check | None, *, every_pair: bool) -> Table:
-        table = self._columns("from", "to", "> ranges", "> share", *(["> keys"] if check else []))
+        measured = plan.space.measured
+        share_name = ["> share"] if measured else []
+        table = self._columns("from", "to", "> ranges", *share_name, *(["> keys"] if check else []))
         counted = check.pairs if check else {}
 
-        def add(source: str, target: str, ranges: int, share: float, keys: int) -> None:
-            cells = [f"{ranges:,}", f"{share:.3%}", *([f"{keys:,}"] if check else [])]
+        def add(source: str, target: str, ranges: int, share: float | None, keys: int) -> None:
+            shares = [] if share is None else [f"{share:.3%}"]
+            cells = [f"{ranges:,}", *shares, *([f"{keys:,}"] if check else [])]
             table.add_row(Text(printable(source)), Text(printable(target)), *cells)
 
         pairs = sorted(plan.pairs().items(), key=lambda item: -item[1].positions)
@@ -143,7 +149,7 @@ class Page:
                 f"{len(rest):,} smaller pairs",
                 "",
                 sum(len(moves) for _, moves in rest),
-                sum(moves.positions for _, moves in rest) / plan.space.size,
+                sum(moves.positions for _, moves in rest) / plan.space.size if measured else None,
                 sum(counted.get(pair, 0) for pair, _ in rest),
             )
         table.add_section()

@@ -25,7 +25,8 @@ from ringhash.interop._hashes cimport (
     cassandra_murmur3, crc32, crc32_15, crc32_word, envoy_murmur2, fill_crc_table, fnv1_32,
     fnv1_64, fnv1a_32, fnv1a_64, haproxy_crc32_full, haproxy_djb2, haproxy_djb2_full,
     haproxy_full, haproxy_sdbm, haproxy_sdbm_full, haproxy_wt6, haproxy_wt6_full,
-    hash_function, hsieh, jenkins, kafka_fnv1a, kafka_murmur2, murmur, murmur3, murmur3_32, one_at_a_time, twemproxy_crc16,
+    hash_function, hsieh, jenkins, kafka_fnv1a, kafka_murmur2, murmur, murmur3, murmur3_32,
+    one_at_a_time, twemproxy_crc16,
     xxh64,
 )
 
@@ -80,7 +81,8 @@ COMPILED = {one.name: one for one in (
     named("djb2", haproxy_djb2), named("djb2-avalanche", haproxy_djb2_full),
     named("wt6", haproxy_wt6), named("wt6-avalanche", haproxy_wt6_full),
     named("one_at_a_time", one_at_a_time), named("fnv1_64", fnv1_64), named("fnv1a_64", fnv1a_64),
-    named("fnv1_32", fnv1_32), named("fnv1a_32", fnv1a_32), named("murmur", murmur), named("murmur3", murmur3),
+    named("fnv1_32", fnv1_32), named("fnv1a_32", fnv1a_32), named("murmur", murmur),
+    named("murmur3", murmur3),
     named("jenkins", jenkins), named("hsieh", hsieh), named("twemproxy-crc16", twemproxy_crc16),
     named("kafka-murmur2", kafka_murmur2), named("kafka-fnv1a", kafka_fnv1a),
     named("crc32", crc32), named("crc32-avalanche", haproxy_crc32_full), named("crc32-15", crc32_15),

@@ -13,7 +13,6 @@ from redis.asyncio.lock import Lock
 from redis.commands import AsyncCoreCommands
 from redis.exceptions import RedisError, ResponseError, WatchError
 
-from ringhash import Plan
 from ringhash.contrib.redis.aio_mover import KeyMover
 from ringhash.contrib.redis.aio_pubsub import PubSub
 from ringhash.contrib.redis.base import COMMAND_TABLE, RingBase, table_of
@@ -27,6 +26,7 @@ from ringhash.contrib.redis.stack import Call, answers_of, raise_first
 from ringhash.contrib.redis.sweep import drive_async, emptied, sweep
 from ringhash.errors import HandoverError
 from ringhash.handover import Handover, Status
+from ringhash.plan import Plan
 
 __all__ = ["Pipeline", "Ring", "Transaction"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ringhash.contrib.redis.commands import CommandTable
 from ringhash.contrib.redis.errors import NodeDownError
-from ringhash.contrib.redis.exchange import FAILURES, Batch
+from ringhash.contrib.redis.exchange import FAILURES, Batch, Command
 from ringhash.contrib.redis.health import Health
 from ringhash.contrib.redis.marks import Marks
 from ringhash.contrib.redis.routes import Routes, key_of, router_for
@@ -16,11 +16,11 @@ from ringhash.contrib.redis.stack import Call, Stack, stacked
 from ringhash.errors import DuplicateNodeError
 
 if TYPE_CHECKING:
-    from ringhash import Plan
+    from ringhash.plan import Plan
 
 __all__ = ["COMMAND_TABLE", "RingBase", "table_of"]
 
-COMMAND_TABLE = [(("COMMAND",), {})]
+COMMAND_TABLE: list[Command] = [(("COMMAND",), {})]
 
 
 class RingBase:

@@ -10,9 +10,9 @@ from ringhash.contrib.redis.routes import key_of
 from ringhash.contrib.redis.sweep import OURS
 
 if TYPE_CHECKING:
-    from ringhash import Router
     from ringhash.contrib.redis.exchange import Command
     from ringhash.handover import Piece
+    from ringhash.routing import Router
 
 __all__ = ["MARKED", "Marks", "Stopped", "marking"]
 

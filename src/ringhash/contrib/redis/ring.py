@@ -13,7 +13,6 @@ from redis.commands import CoreCommands
 from redis.exceptions import RedisError, ResponseError, WatchError
 from redis.lock import Lock
 
-from ringhash import Plan
 from ringhash.contrib.redis.base import COMMAND_TABLE, RingBase, table_of
 from ringhash.contrib.redis.calls import Calls
 from ringhash.contrib.redis.errors import MovingError
@@ -28,6 +27,7 @@ from ringhash.contrib.redis.stack import Call, answers_of, raise_first
 from ringhash.contrib.redis.sweep import drive, emptied, sweep
 from ringhash.errors import HandoverError
 from ringhash.handover import Handover, Status
+from ringhash.plan import Plan
 
 __all__ = ["Ring"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ringhash import Router
 from ringhash.contrib.redis.commands import CommandTable, word
 from ringhash.contrib.redis.errors import CrossNodeError, NoKeyError
 from ringhash.contrib.redis.split import EVERYWHERE, SPLIT, Part, split
+from ringhash.routing import Router
 
 __all__ = ["ALL", "Routes", "key_of", "router_for"]
 
