@@ -17,13 +17,13 @@ import sys
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
-from difflib import get_close_matches
 from itertools import islice
 from typing import IO, Any
 
+from ringhash.cli.column import column_in
 from ringhash.cli.errors import InputError
 
-__all__ = ["BLOCK", "KeyFile", "column_in"]
+__all__ = ["BLOCK", "KeyFile"]
 
 BLOCK = 1 << 20  # bytes
 ROWS = 1 << 14
@@ -179,15 +179,3 @@ class KeyFile:
                 raise InputError(f"{self.name}: is not CSV: {error}") from None
             finally:
                 text.detach()
-
-
-def column_in(file: str, columns: list[str], column: str) -> int:
-    """Return the index of a column, or raise `InputError` with the names of those that are there."""
-    if not columns:
-        raise InputError(f"{file}: has no heading, so no column {column!r}")
-    if columns.count(column) != 1:
-        many = "two columns" if column in columns else "no column"
-        near = "".join(f"; did you mean {name!r}?" for name in get_close_matches(column, columns, 1))
-        there = ", ".join(map(repr, columns))
-        raise InputError(f"{file}: has {many} {column!r}{near}; its columns are {there}")
-    return columns.index(column)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ringhash.cli.column import column_in
 from ringhash.cli.errors import InputError
-from ringhash.cli.keys import column_in
 
 __all__ = ["column_blocks", "columns"]
 
