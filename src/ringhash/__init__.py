@@ -25,6 +25,7 @@ from ringhash.routing import Route, Router
 if TYPE_CHECKING:
     from ringhash.handover import Handover
     from ringhash.placements.assignment import Assignment, assign
+    from ringhash.placements.directory import Directory
     from ringhash.placements.range_map import RangeMap
     from ringhash.placements.shards import Shards
 
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Assignment",
+    "Directory",
     "DuplicateNodeError",
     "EmptyRingError",
     "Handover",
@@ -57,6 +59,7 @@ __all__ = [
 # Loaded when first asked for: they import what takes longer to load than the ring itself.
 _LATER = {
     "Assignment": "placements.assignment",
+    "Directory": "placements.directory",
     "Handover": "handover",
     "RangeMap": "placements.range_map",
     "Shards": "placements.shards",

@@ -371,6 +371,95 @@ cdef class EntryTable(HashSpace):
     def __len__(self):
         return self.size
 
+    def _total(self, tuple names not None):
+        """The sum of the tokens of all entries modulo 2**128, each with the name of its value.
+
+        The token is that of docs/spec.md: 128 bits of XXH3-64, with the seeds 0 (low) and 1 (high), of
+        the size of the key as 4 bytes little endian, the key, the same of the name.
+        """
+        cdef uint64_t low = 0, high = 0, more, slot, word
+        cdef list texts = [str.encode(name) for name in names]
+        cdef bytearray record = bytearray(64)
+        cdef Block at
+        cdef const uint8_t* key
+        cdef uint8_t* data
+        cdef Py_ssize_t size, length
+        cdef int32_t value
+        cdef int part
+        cdef bytes text
+        for part in range(2):
+            at = self.base if part else self.over
+            for slot in range(at.slot_count):
+                word = read64(at.slots + 8 * slot)
+                if word == 0:
+                    continue
+                key = record_key(&at, (word & 0xFFFFFFFFFFu) - 1, &size)
+                if key is NULL:
+                    continue
+                value = <int32_t>read32(at.arena + (word & 0xFFFFFFFFFFu) - 1)
+                if value < 0 or (part and self.over.slot_count and value_of(
+                        &self.over, key, size, hash_bytes(key, size, self.seed) & self.mask) != ABSENT):
+                    continue
+                text = texts[value]
+                length = size + PyBytes_GET_SIZE(text) + 8
+                if length > len(record):
+                    record = bytearray(2 * length)
+                data = record
+                set_value(data, <int32_t>size)
+                memcpy(data + 4, key, size)
+                set_value(data + 4 + size, <int32_t>PyBytes_GET_SIZE(text))
+                memcpy(data + 8 + size, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+                more = hash_bytes(data, length, 0)
+                low += more
+                high += hash_bytes(data, length, 1) + (low < more)
+        return low | <object>high << 64
+
+    def _differences(self, EntryTable other not None, tuple names not None, tuple others not None):
+        """The keys whose names differ in another table, as (key, name here, name there), None for no entry.
+
+        `names` and `others` have the name of each value, here and there. Cost: O(entries of both), but for
+        two tables of one history often only what has changed since a block that they share.
+        """
+        cdef dict found = {}
+        cdef bint shared = self.base_block is other.base_block
+        cdef EntryTable table
+        for table in (self, other):
+            table.differing(self, other, names, others, &table.over, found)
+            if not shared:
+                table.differing(self, other, names, others, &table.base, found)
+        return list(found.values())
+
+    cdef int differing(self, EntryTable one, EntryTable other, tuple names, tuple others, const Block* at,
+                       dict found) except -1:
+        cdef uint64_t slot, word, hash
+        cdef const uint8_t* key
+        cdef Py_ssize_t size
+        cdef int32_t here, there
+        cdef object name, new
+        cdef bytes data
+        for slot in range(at.slot_count):
+            word = read64(at.slots + 8 * slot)
+            if word == 0:
+                continue
+            key = record_key(at, (word & 0xFFFFFFFFFFu) - 1, &size)
+            if key is NULL:
+                continue
+            here = one.value_by(key, size)
+            there = other.value_by(key, size)
+            name = names[here] if here >= 0 else None
+            new = others[there] if there >= 0 else None
+            if name != new:
+                data = PyBytes_FromStringAndSize(<const char*>key, size)
+                found[data] = (data, name, new)
+        return 0
+
+    cdef inline int32_t value_by(self, const uint8_t* key, Py_ssize_t size) noexcept nogil:
+        cdef KeyBytes read
+        read.data = key
+        read.size = size
+        read.hash = hash_bytes(key, size, self.seed)
+        return self.find_read(&read)
+
     def items(self):
         """Iterate over keys and values, in no order that means anything."""
         cdef Block at

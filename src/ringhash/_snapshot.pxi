@@ -1,6 +1,6 @@
 # A part of _core.pyx: what a router is at one moment, and the one reference to it.
 
-cdef class Snapshot:
+cdef class Snapshot(Answering):
     """What names owners at one moment: a table, and entries of keys that have an owner of their own.
 
     It never changes, so whoever has read one has all of one moment. A subclass in Python adds what
@@ -50,6 +50,9 @@ cdef class Snapshot:
 
     def __init__(self, *args, **options):
         pass  # it never changes
+
+    cdef object owner_of(self, object key):
+        return self.answer(key)
 
     # Each of these is a whole lookup: a live one reads its snapshot once and asks that.
 

@@ -17,6 +17,7 @@ __all__ = [
     "NoNodeAvailableError",
     "NoWalkError",
     "OutcomeUnknownError",
+    "OwnedEntriesError",
     "OwnedRangesError",
     "PinnedNodeError",
     "PinnedSplitError",
@@ -50,6 +51,10 @@ class NoNodeAvailableError(RinghashError, LookupError):
 
 class NoWalkError(RinghashError, TypeError):
     """The nodes behind the owner of a key were asked for, and the placement has no order of them."""
+
+
+class OwnedEntriesError(RinghashError, ValueError):
+    """A node was to be removed, or to be one key's own, that entries of a directory name."""
 
 
 class OwnedRangesError(RinghashError, ValueError):

@@ -21,7 +21,7 @@ from ringhash.records import not_too_deep, plain_name
 from ringhash.space import Space, load
 from ringhash.spans import Balance, Spans
 
-__all__ = ["KINDS", "Placement", "Walkable", "default_placement", "placement_from", "verified"]
+__all__ = ["KINDS", "Layered", "Placement", "Walkable", "default_placement", "placement_from", "verified"]
 
 KINDS = {
     "ring": "ringhash.placements.ring:Ring",
@@ -240,6 +240,10 @@ class Placement(Immutable):
         """
         return Spliced(self, after, done)
 
+    def written(self, plan: Plan, epoch: int) -> Self:
+        """Return the placement, in which what a plan wrote has the epoch that committed it; see `Directory`."""
+        return self
+
     # --- identity ---
 
     def to_dict(self) -> dict[str, object]:
@@ -299,6 +303,18 @@ class Walkable(Placement):
             UnknownNodeError: There is no node of that name.
         """
         return self.changed(remove=names)
+
+
+class Layered(Placement):
+    """A placement that answers for some keys itself, and asks another one, `default`, for the rest."""
+
+    __slots__ = ()
+
+    default: Placement
+
+    def over(self, default: Placement, down: frozenset[str]) -> Placement:
+        """Return what answers over another default while some nodes are down."""
+        raise NotImplementedError
 
 
 class Spliced(Placement):

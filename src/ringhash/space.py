@@ -29,7 +29,7 @@ _SPACES = {
     "modulo": "ringhash.space:ModuloSpace",
     "text": "ringhash.interop.texts:TextSpace",
     "ordered": "ringhash.ordered:OrderedSpace",
-    "entry": "ringhash.placements.directory:EntrySpace",
+    "entry": "ringhash.placements.entry_space:EntrySpace",
 }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from ringhash._core import Table
 from ringhash.errors import NoNodeAvailableError, NoWalkError
 from ringhash.immutable import slot_setter
-from ringhash.placement import Placement, Walkable
+from ringhash.placement import Layered, Placement, Walkable
 from ringhash.space import HashSpace
 from ringhash.spans import Spans
 
@@ -36,6 +36,8 @@ def answering(placement: Placement, down: frozenset[str]) -> Placement:
     here = [name for name in placement.names if name in down]
     if not here:
         return placement
+    if isinstance(placement, Layered):
+        return placement.over(answering(placement.default, down), down)
     if isinstance(placement, Walkable) and len(here) < len(placement.names):
         return placement.without(*here)
     return Marked(placement, frozenset(here))
@@ -54,6 +56,8 @@ def answering_between(before: Placement, after: Placement, done: Ranges, down: f
 
     Cost: that of `Placement.middle`, and of `answering` for both of its ends.
     """
+    if isinstance(before, Layered):
+        return answering(before.middle(after, done), down)
     ends = [answering(placement, down) for placement in (before, after)]
     if any(isinstance(end, Marked) for end in ends):
         middle = before.middle(after, done)

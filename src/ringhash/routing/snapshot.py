@@ -120,7 +120,7 @@ class RouterSnapshot(Snapshot):
     def changed(self, plan: Plan, after: Placement, began: float, epoch: int) -> Self:
         """Return what follows when the placement is `after`: marks and pins of nodes that left are gone."""
         return self._with(
-            placement=after,
+            placement=after.written(plan, epoch),
             epoch=epoch,
             pins=self.pins.without(self.unpins(plan)),
             down=frozenset(name for name in self.down if name in after),
