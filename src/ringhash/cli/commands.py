@@ -19,10 +19,10 @@ from ringhash.cli.handover import abort, apply, resume, show, status, storm
 from ringhash.cli.keys import KeyFile
 from ringhash.cli.leases import leases
 from ringhash.cli.measure import Check, balance_of, check, compare, count, fair_shares, ideal
-from ringhash.cli.printable import printable
 from ringhash.cli.progress import watched
 from ringhash.placements.ring import MAX_POINTS_PER_NODE, Ring
 from ringhash.plan import Plan
+from ringhash.printable import printable
 from ringhash.spans import Balance
 
 __all__ = ["ringhash"]
