@@ -39,6 +39,15 @@ __all__ = ["analyze"]
 @click.option(
     "--sample", type=float, metavar="SHARE", help="With --db: read this share of the rows, as in 0.01."
 )
+@click.option(
+    "--queries",
+    "log",
+    metavar="FILE",
+    help="A log of PostgreSQL or MySQL, or SQL: how statements fit each key.",
+)
+@click.option(
+    "--dialect", metavar="NAME", help="With --queries: what sqlglot reads, as in postgres or mysql."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--html", metavar="FILE", help="Write a page with pictures to this file, too.")
 def analyze(
@@ -47,6 +56,8 @@ def analyze(
     db: str | None,
     table: str | None,
     sample: float | None,
+    log: str | None,
+    dialect: str | None,
     as_json: bool,
     html: str | None,
     **options: Any,
@@ -57,9 +68,10 @@ def analyze(
 
     \b
       ringhash analyze orders.csv --key customer_id --key region,customer_id --order created_at
+      ringhash analyze orders.csv --key customer_id --queries postgresql.log --html keys.html
       ringhash analyze --db postgresql://db.example/app --table orders --sample 0.01 --key customer_id
     """
-    from ringhash.analysis import Table  # noqa: PLC0415 - it takes a while to load
+    from ringhash.analysis import Queries, Table  # noqa: PLC0415 - it takes a while to load
     from ringhash.analysis import analyze as look  # noqa: PLC0415
 
     if (file is None) == (db is None):
@@ -79,6 +91,8 @@ def analyze(
             progress = lambda count: bar(0, count)  # noqa: E731
         try:
             report = look(rows, candidates, progress=progress, **options)
+            if log is not None:
+                report = report.with_queries(Queries.from_log(log, dialect=dialect))
         except ImportError as error:
             raise InputError(str(error)) from None
     if html is not None:
