@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from ringhash.balance.sizing import check_points
+from ringhash.cli.analyze import analyze
 from ringhash.cli.cluster import named_weights, names_in, nodes_in, planned, read_cluster, write_plan
 from ringhash.cli.doctor import completion, doctor
 from ringhash.cli.errors import InputError, refusals
@@ -101,7 +102,7 @@ def ringhash(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (leases, doctor, completion):
+for command in (analyze, leases, doctor, completion):
     ringhash.add_command(command)
 
 
