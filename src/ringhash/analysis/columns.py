@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ringhash import Shards
+from ringhash.placements.shards import Shards
 
 __all__ = ["Column", "Keys", "composite", "hashes", "keys_of", "sort_key"]
 

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ringhash import Ring, Shards
 from ringhash.analysis.columns import Keys, hashes
 from ringhash.analysis.counting import ERROR_OF_REGISTERS, Distinct, Heavy, Registers
+from ringhash.placements.ring import Ring
+from ringhash.placements.shards import Shards
 
 __all__ = ["Candidate", "Counter", "Placements"]
 
