@@ -18,7 +18,7 @@ pytest.importorskip("rich")
 
 from test_cli import NODES, Cli, cli
 
-from ringhash.cli.printable import printable
+from ringhash.printable import printable
 
 __all__ = ["cli"]
 

@@ -29,6 +29,7 @@ LANGUAGE = frozenset(
         "placement",
         "plan",
         "plan_text",
+        "printable",
         "ranges",
         "records",
         "space",

@@ -238,7 +238,7 @@ True
         cdef object name
         cdef uint32_t position
         wanted = count_of(n)
-        if distinct != "node":
+        if distinct is not NODE and distinct != NODE:
             return self._owners_by(key, self.at_most(wanted, strict), distinct)
         position = <uint32_t>self.position_of(<PyObject*>key)
         if rare(wanted > PyTuple_GET_SIZE(self.names)) or rare(wanted > FEW):
@@ -409,6 +409,9 @@ True
         finally:
             free(arcs)
         return ranges[0], ranges[1], owners[0], owners[1]
+
+
+cdef object NODE = "node"  # what `distinct` nearly always is: one object, compared by identity first
 
 
 cdef inline Py_ssize_t count_of(object n) except -1:

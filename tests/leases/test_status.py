@@ -107,3 +107,11 @@ def test_the_commands(db: Any, group: str, tmp_path: Path, capfdbinary: pytest.C
     (tmp_path / "text").write_text("this is no database, however long one looks at it" * 20)
     assert "not a database" in cli("status", "--db", tmp_path / "text")[2]
     assert "Missing option '--db'" in cli("status")[2]
+
+
+def test_a_name_cannot_control_the_terminal() -> None:
+    rows = [LeaseRow(0, "evil\x1b[2J\nname#1", 3, 5.0, 25.0)]
+    found = str(status_from(rows, [WorkerRow("evil\x1b[2J\nname#1", 2.0, 28.0)]))
+    assert "\x1b" not in found
+    assert "evil\\x1b[2J\\nname" in found
+    assert len(found.splitlines()) == 3

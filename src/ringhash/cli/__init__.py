@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from ringhash.cli.printable import printable
+from ringhash.printable import printable
 
 __all__ = ["main"]
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from ringhash.balance.sizing import check_points
+from ringhash.cli.analyze import analyze
 from ringhash.cli.cluster import named_weights, names_in, nodes_in, planned, read_cluster, write_plan
 from ringhash.cli.doctor import completion, doctor
 from ringhash.cli.errors import InputError, refusals
@@ -19,10 +20,10 @@ from ringhash.cli.handover import abort, apply, resume, show, status, storm
 from ringhash.cli.keys import KeyFile
 from ringhash.cli.leases import leases
 from ringhash.cli.measure import Check, balance_of, check, compare, count, fair_shares, ideal
-from ringhash.cli.printable import printable
 from ringhash.cli.progress import watched
 from ringhash.placements.ring import MAX_POINTS_PER_NODE, Ring
 from ringhash.plan import Plan
+from ringhash.printable import printable
 from ringhash.spans import Balance
 
 __all__ = ["ringhash"]
@@ -101,7 +102,7 @@ def ringhash(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (leases, doctor, completion):
+for command in (analyze, leases, doctor, completion):
     ringhash.add_command(command)
 
 

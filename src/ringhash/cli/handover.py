@@ -20,6 +20,7 @@ from ringhash.cli.inspect import View, look_at
 from ringhash.handover import FileJournal, Handover, Piece, Status, read_status
 from ringhash.placement import placement_from
 from ringhash.plan import Plan
+from ringhash.printable import printable
 from ringhash.routing import Router
 
 __all__ = ["abort", "apply", "resume", "show", "status", "storm"]
@@ -440,7 +441,7 @@ def _print_status(found: Status) -> None:
         if it.note or it.stuck:
             piece = f"piece {it.piece.number}, {it.piece.source or '-'} to {it.piece.target or '-'}"
             stuck = "; its owner may have stopped" if it.stuck else ""
-            click.echo(f"{piece}: {it.state} with {it.owner or 'nobody'}{stuck}: {it.note}")
+            click.echo(printable(f"{piece}: {it.state} with {it.owner or 'nobody'}{stuck}: {it.note}"))
 
 
 def _status_record(found: Status) -> dict[str, object]:

@@ -18,9 +18,9 @@ from rich.text import Text
 
 from ringhash.balance.sizing import VnodesRow, recommended_vnodes
 from ringhash.cli.measure import Check, balance_of, fair_shares
-from ringhash.cli.printable import printable
 from ringhash.placements.ring import Ring
 from ringhash.plan import Plan
+from ringhash.printable import printable
 from ringhash.spans import Balance
 
 __all__ = ["Bar", "Page"]

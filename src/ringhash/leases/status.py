@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ringhash.databases import open_database
 from ringhash.leases.rows import LeaseRow, WorkerRow, lease_rows_over
+from ringhash.printable import printable
 
 __all__ = ["LeaseStatus", "Status", "WorkerStatus", "read_status", "status_from"]
 
@@ -51,7 +52,7 @@ class Status(NamedTuple):
         lines = [("worker", "incarnation", "shards", "heartbeat", "")]
         lines += [
             (
-                worker.name,
+                printable(worker.name),
                 worker.incarnation,
                 str(len(worker.shards)),
                 "-" if worker.heartbeat_age is None else f"{worker.heartbeat_age:.1f} s",
