@@ -52,11 +52,17 @@ class Machine(RuleBasedStateMachine):
 
     directories = Bundle("directories")
 
-    @initialize(target=directories, kind=st.integers(0, 2), entries=st.dictionaries(keys, st.sampled_from("abx"), max_size=4))
+    @initialize(
+        target=directories,
+        kind=st.integers(0, 2),
+        entries=st.dictionaries(keys, st.sampled_from("abx"), max_size=4),
+    )
     def begin(self, kind, entries):
         self.is_map = kind == 2
         entries = {self.key(key): node for key, node in entries.items()}
-        return Directory(defaults()[kind], entries, nodes=["x"]), {self.bytes(key): node for key, node in entries.items()}
+        return Directory(defaults()[kind], entries, nodes=["x"]), {
+            self.bytes(key): node for key, node in entries.items()
+        }
 
     def key(self, key):
         return self.bytes(key) if self.is_map else key
@@ -65,7 +71,11 @@ class Machine(RuleBasedStateMachine):
     def bytes(key):
         return key.encode() if isinstance(key, str) else key
 
-    @rule(target=directories, pair=directories, changes=st.dictionaries(keys, st.none() | st.sampled_from("abcx"), max_size=4))
+    @rule(
+        target=directories,
+        pair=directories,
+        changes=st.dictionaries(keys, st.none() | st.sampled_from("abcx"), max_size=4),
+    )
     def edit(self, pair, changes):
         directory, model = pair
         after = dict(model)
@@ -134,7 +144,10 @@ class Machine(RuleBasedStateMachine):
             record = len(key).to_bytes(4, "little") + key + len(name).to_bytes(4, "little") + name.encode()
             total += xxh3_64(record, 0) + (xxh3_64(record, 1) << 64)
         assert directory._table_of._total(tuple(seat.node for seat in directory.seats)) == total % 2**128
-        for again in (placement_from(through_json(directory.to_dict())), pickle.loads(pickle.dumps(directory))):
+        for again in (
+            placement_from(through_json(directory.to_dict())),
+            pickle.loads(pickle.dumps(directory)),
+        ):
             assert again == directory
             assert again.digest == directory.digest
             assert hash(again) == hash(directory)
@@ -178,7 +191,12 @@ def test_keys_count_by_their_bytes():
     ring = Ring(["a", "b"], hash_tags=True)
     directory = Directory(ring, {"{acme}:1": "a", 7: "b"})
     assert [directory.owner(key) for key in ("acme", b"acme", "x{acme}y", "{acme}:2")] == ["a"] * 4
-    assert directory.owner(7) == directory.owner(np.int64(7)) == directory.owner((7).to_bytes(8, "little")) == "b"
+    assert (
+        directory.owner(7)
+        == directory.owner(np.int64(7))
+        == directory.owner((7).to_bytes(8, "little"))
+        == "b"
+    )
     assert directory.entry("7") is None
     with pytest.raises(ValueError, match="is given twice, for 'a' and for 'b'"):
         directory.with_entries({"{t}1": "a", "{t}2": "b"})
@@ -189,21 +207,28 @@ def test_keys_whose_hashes_meet_are_two_keys(hashes):
     # mask 0: every key has the same hash
     table = EntryTable([b"a", b"b", b"aa"], [0, 1, 2], mask=hashes)
     assert [table.find(key) for key in (b"a", b"b", b"aa", b"c")] == [0, 1, 2, -1]
-    assert table.with_changes([(b"c", 3)], [b"b"])._differences(table, tuple("wxyz"), tuple("wxyz")) == (
-        [(b"c", "z", None), (b"b", None, "x")]
-    ) or hashes
+    assert (
+        table.with_changes([(b"c", 3)], [b"b"])._differences(table, tuple("wxyz"), tuple("wxyz"))
+        == ([(b"c", "z", None), (b"b", None, "x")])
+        or hashes
+    )
 
 
 def test_many_entries_share_what_does_not_change():
     names = {f"tenant-{i}": "ab"[i % 2] for i in range(100_000)}
     directory = Directory(Ring(["a", "b", "c"]), names)
     assert directory.digest
-    after = directory.with_entries({f"tenant-{i}": "c" for i in range(50)} | {"new": "c"}).without_entries("tenant-99")
+    after = directory.with_entries({f"tenant-{i}": "c" for i in range(50)} | {"new": "c"}).without_entries(
+        "tenant-99"
+    )
     plan = directory.diff(after)
     assert len(plan.changes.rows) == 52
     assert verified(directory, plan) == after
-    assert Directory(after.default, {key: entry.node for key, entry in after.entries.items()}).digest == after.digest
-    assert after.owner_many(["tenant-0", "tenant-1", "new"]) == ["c", "b", "c"]
+    assert (
+        Directory(after.default, {key: entry.node for key, entry in after.entries.items()}).digest
+        == after.digest
+    )
+    assert after.owner_many(["tenant-0", "tenant-51", "new"]) == ["c", "b", "c"]
     assert directory._table_of.memory_size / 100_000 < 12 + 18
     assert len(after.entries_of("c")) == 51
 
@@ -225,7 +250,9 @@ def test_a_version_is_the_epoch_that_wrote_the_entry():
     assert (router.placement.entry("t1").version, router.placement.entry("t2").version) == (4, 5)
     again = Router.from_dict(through_json(router.to_dict()))
     assert again.placement.entry("t1") == router.placement.entry("t1")
-    assert router.placement == Directory(Ring(["s1", "s2", "s3"]), {"t1": "s3", "t2": "s1"})  # versions do not count
+    assert router.placement == Directory(
+        Ring(["s1", "s2", "s3"]), {"t1": "s3", "t2": "s1"}
+    )  # versions do not count
 
 
 def test_a_handover_writes_versions_too():
@@ -312,7 +339,7 @@ def test_the_space_of_a_plan():
     with pytest.raises(IndexError):
         plan.space.address_of(size + 1)
     for wrong in ([7], ["b", "a"], ["a", "a"], [{"hex": "x"}]):
-        with pytest.raises(ValueError, match="space.entries"):
+        with pytest.raises(ValueError, match=r"space\.entries"):
             EntrySpace.from_dict({**through_json(plan.space.to_dict()), "entries": wrong})
 
 

@@ -240,8 +240,8 @@ class Placement(Immutable):
         """
         return Spliced(self, after, done)
 
-    def written(self, plan: Plan, epoch: int) -> Self:
-        """Return the placement, in which what a plan wrote has the epoch that committed it; see `Directory`."""
+    def written(self, plan: Plan, epoch: int) -> Self:  # noqa: ARG002  a directory needs both
+        """Return the placement in which what a plan wrote has the epoch that committed it."""
         return self
 
     # --- identity ---

@@ -27,7 +27,6 @@ from ringhash.placements.entry_space import (
     EntrySpace,
     key_of,
     plain_entry_key,
-    positions_of_bytes,
     read_entry_key,
     reader_of,
 )
@@ -105,8 +104,8 @@ class Directory(Snapshot, Layered, Immutable):
     """
 
     __slots__ = (
-        "_digest", "_space", "_table_of", "_total_of", "alone", "apart", "default", "down", "fallback", "names",
-        "nodes", "seats",
+        "_digest", "_space", "_table_of", "_total_of", "alone", "apart", "default", "down", "fallback",
+        "names", "nodes", "seats",
     )  # fmt: skip
 
     kind: ClassVar[str] = "directory"
@@ -137,7 +136,9 @@ class Directory(Snapshot, Layered, Immutable):
             raise TypeError(f"fallback must be True or False, not {plain_type(fallback)}")
         reader = reader_of(default.space)
         table = EntryTable((), (), reader.seed, bool(reader.hash_tags))
-        empty = cls._make(default, _apart(default, nodes_from(nodes, "nodes")), frozenset(), table, (), fallback)
+        empty = cls._make(
+            default, _apart(default, nodes_from(nodes, "nodes")), frozenset(), table, (), fallback
+        )
         return empty.with_entries(entries or {})
 
     @classmethod
@@ -152,12 +153,15 @@ class Directory(Snapshot, Layered, Immutable):
         total: int | None = None,
         down: frozenset[str] = frozenset(),
     ) -> Self:
+        apart = tuple(sorted(apart, key=lambda node: node.name))
         names = tuple(None if seat.node in down else seat.node for seat in seats)
         self = Snapshot.__new__(cls, default, table, names)
-        nodes = tuple(sorted((*default.nodes, *apart), key=lambda node: node.name)) if apart else default.nodes
+        nodes = (
+            tuple(sorted((*default.nodes, *apart), key=lambda node: node.name)) if apart else default.nodes
+        )
         values = (
-            None, None, table, total, alone, apart, default, down, fallback, tuple(node.name for node in nodes),
-            nodes, seats,
+            None, None, table, total, alone, apart, default, down, fallback,
+            tuple(node.name for node in nodes), nodes, seats,
         )  # fmt: skip
         for set_slot, value in zip(_SET_SLOTS, values, strict=True):
             set_slot(self, value)
@@ -179,7 +183,7 @@ class Directory(Snapshot, Layered, Immutable):
 
     def key_bytes(self, key: Any) -> bytes:
         """Return the bytes by which a key has an entry: two keys with equal bytes are one key."""
-        return cast("bytes", self._table_of._key_bytes(key))
+        return self._table_of._key_bytes(key)
 
     def entry(self, key: Any) -> Entry | None:
         """Return the entry of a key, None if it has none.
@@ -236,7 +240,7 @@ class Directory(Snapshot, Layered, Immutable):
         return [names[index] for index in self.index_many(keys).tolist()]
 
     def _found(self, keys: Any) -> tuple[Any, Any, Any]:
-        """Many keys in a form that can be read twice, the seat of each, and which have an entry that answers."""
+        """Many keys in a form to read twice, the seat of each, and which have an entry that answers."""
         if not len(self._table_of):
             return keys, None, None
         if not isinstance(keys, (list, tuple, str, bytes)) and not hasattr(keys, "__len__"):
@@ -255,7 +259,7 @@ class Directory(Snapshot, Layered, Immutable):
         """What the compiled lookup asks if the node of an entry is down."""
         if self.fallback:
             return self.default.owner(key)
-        self._fail_down(self.seats[value].node)
+        return self._fail_down(self.seats[value].node)
 
     def _fail_down(self, node: str) -> NoReturn:
         raise NoNodeAvailableError(
@@ -263,11 +267,11 @@ class Directory(Snapshot, Layered, Immutable):
             "(a directory with fallback=True asks its default)"
         )
 
-    def owners(self, key: Any, n: int, distinct: Any = "node", strict: bool = False) -> NoReturn:
+    def owners(self, key: Any, n: int, distinct: Any = "node", strict: bool = False) -> NoReturn:  # noqa: ARG002
         """Raise `NoWalkError`: the key of an entry has one node."""
         self.walk(key)
 
-    def walk(self, key: Any, /) -> NoReturn:
+    def walk(self, key: Any, /) -> NoReturn:  # noqa: ARG002
         """Raise `NoWalkError`: the key of an entry has one node."""
         raise NoWalkError("a directory has no order of nodes behind an entry; ask directory.default")
 
@@ -319,7 +323,9 @@ class Directory(Snapshot, Layered, Immutable):
         if node in self.alone:
             current = self.entry(key)
             if current is None or current.node != node:
-                raise OwnedEntriesError(f"{node!r} is the own node of another key; nothing else is placed there")
+                raise OwnedEntriesError(
+                    f"{node!r} is the own node of another key; nothing else is placed there"
+                )
         return node
 
     def without_entries(self, *keys: Any) -> Self:
@@ -336,7 +342,9 @@ class Directory(Snapshot, Layered, Immutable):
         return self._edited(gone)
 
     def dedicate(self, key: Any, node: str | Node) -> Self:
-        """Return a directory in which a node is this key's alone: it leaves the default, and nobody else gets it.
+        """Return a directory in which a node is this key's alone.
+
+        The node leaves the default, and nothing else is placed on it.
 
         Args:
             key: The key.
@@ -361,10 +369,15 @@ class Directory(Snapshot, Layered, Immutable):
             member = next(other for other in apart if other.name == member.name)
         else:
             apart = (*apart, member)
-        others = [other for other in self.entries_of(member.name) if other != key_of(data)] if member.name in self else []
+        others = (
+            [other for other in self.entries_of(member.name) if other != key_of(data)]
+            if member.name in self
+            else []
+        )
         if others:
             raise OwnedEntriesError(
-                f"{member.name!r} has the entries of {len(others)} other keys, such as {others[0]!r}; move them first"
+                f"{member.name!r} has the entries of {len(others)} other keys, such as {others[0]!r}; "
+                "move them first"
             )
         made = self._with_parts(Parts(default, apart, self.alone | {member.name}))
         return made._edited({data: member.name})
@@ -441,7 +454,8 @@ class Directory(Snapshot, Layered, Immutable):
             for key, value in self._table_of.items():
                 if value in gone:
                     raise OwnedEntriesError(
-                        f"{gone[value]!r} is named by entries, such as that of {key_of(key)!r}; give them another node first"
+                        f"{gone[value]!r} is named by entries, such as that of {key_of(key)!r}; "
+                        "give them another node first"
                     )
 
     # --- plans ---
@@ -498,7 +512,7 @@ class Directory(Snapshot, Layered, Immutable):
         return self._edited(edits, epoch, anew=True) if edits else self
 
     def middle(self, after: Placement, done: Ranges) -> Self:
-        """Return what answers while only a part of the moves to `after` is done; `done` as in `self.diff(after)`."""
+        """Return what answers while a part of the moves is done, in the space of `self.diff(after)`."""
         plan = self.diff(after)
         after = cast("Directory", after)
         space = cast("EntrySpace", plan.space)
@@ -538,7 +552,8 @@ class Directory(Snapshot, Layered, Immutable):
         if not isinstance(other, Directory):
             return NotImplemented
         return self is other or (
-            (self.default, self.apart, self.alone, self.fallback) == (other.default, other.apart, other.alone, other.fallback)
+            (self.default, self.apart, self.alone, self.fallback)
+            == (other.default, other.apart, other.alone, other.fallback)
             and len(self._table_of) == len(other._table_of)
             and self.digest == other.digest
         )
@@ -554,9 +569,7 @@ class Directory(Snapshot, Layered, Immutable):
 
     def to_dict(self) -> dict[str, object]:
         """Return the directory as a dictionary that JSON can hold; an entry is [key, node, version]."""
-        rows = [
-            [plain_entry_key(key), *self.seats[value]] for key, value in sorted(self._table_of.items())
-        ]
+        rows = [[plain_entry_key(key), *self.seats[value]] for key, value in sorted(self._table_of.items())]
         return document(
             "directory",
             default=self.default.to_dict(),
@@ -596,9 +609,9 @@ class Directory(Snapshot, Layered, Immutable):
                     find_name(made.names, name)
                 made = made._edited(part, version)
             made = made._with_parts(Parts(made.default, made.apart, frozenset(alone)))
-            for name in alone:
-                if len(made.entries_of(name)) > 1:
-                    raise ValueError(f"the node {name!r} is one key's own, and more entries name it")
+            crowded = [name for name in alone if len(made.entries_of(name)) > 1]
+            if crowded:
+                raise ValueError(f"the node {crowded[0]!r} is one key's own, and more entries name it")  # noqa: TRY301
         except (TypeError, ValueError, LookupError) as error:
             raise ValueError(f"{where}: {error}") from None
         return made
@@ -639,7 +652,9 @@ def _read_apart(value: object, where: str) -> tuple[list[Node], set[str]]:
     for i, record in enumerate(value):
         if not isinstance(record, dict) or type(record.get("alone", False)) is not bool:
             raise ValueError(f"{where}[{i}]: must be a node, and whether it is alone")
-        node = Node.from_dict({name: part for name, part in record.items() if name != "alone"}, f"{where}[{i}]")
+        node = Node.from_dict(
+            {name: part for name, part in record.items() if name != "alone"}, f"{where}[{i}]"
+        )
         nodes.append(node)
         if record.get("alone", False):
             alone.add(node.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -137,7 +137,9 @@ def parts_after(before: Directory, plan: Plan) -> tuple[Parts, dict[bytes, str |
     for i, (key, old, new) in enumerate(plan.changes.rows):
         where = f"plan.rows[{i}]"
         if not isinstance(key, (list, tuple)) or len(key) != 2 or key[0] not in ("apart", "default", "entry"):
-            raise ValueError(f'{where}[0]: must be ["apart", node], ["default", key] or ["entry", key], not {key!r}')
+            raise ValueError(
+                f'{where}[0]: must be ["apart", node], ["default", key] or ["entry", key], not {key!r}'
+            )
         if key[0] == "default":
             rows.append((key[1], old, new))
             continue
@@ -145,7 +147,9 @@ def parts_after(before: Directory, plan: Plan) -> tuple[Parts, dict[bytes, str |
             raise ValueError(f"{where}: must go from a name or null to another one")
         if key[0] == "apart":
             if beside.get(key[1]) != old or new not in (None, "alone", "shared"):
-                raise StalePlanError(f"{where}: expects {old!r} of {key[1]!r}, which is {beside.get(key[1])!r}")
+                raise StalePlanError(
+                    f"{where}: expects {old!r} of {key[1]!r}, which is {beside.get(key[1])!r}"
+                )
             beside.pop(key[1], None)
             if new is not None:
                 beside[key[1]] = new
@@ -154,7 +158,9 @@ def parts_after(before: Directory, plan: Plan) -> tuple[Parts, dict[bytes, str |
         value = before._table_of.find(data)
         here = None if value < 0 else before.seats[value].node
         if here != old:
-            raise StalePlanError(f"{where}: expects an entry of {key[1]!r} for {old!r}, and it is for {here!r}")
+            raise StalePlanError(
+                f"{where}: expects an entry of {key[1]!r} for {old!r}, and it is for {here!r}"
+            )
         if data in edits:
             raise ValueError(f"{where}: changes the entry of {key[1]!r} again")
         edits[data] = new
@@ -211,4 +217,4 @@ def entries_amid(before: Directory, after: Directory, plan: Plan, done: Ranges) 
         side = after if done.holds(space.below.size + number) else before
         value = side._table_of.find(key)
         edits[key] = _owner(side, key, None if value < 0 else side.seats[value].node)
-    return {key: cast("str | None", node) for key, node in edits.items()}
+    return edits

@@ -123,7 +123,7 @@ class EntrySpace(Space):
         return reader_of(self.below).key_bytes(key)
 
     def address(self, key: Any) -> bytes:
-        """Return the address of a key: a byte 1 and its bytes if it has an entry, else a byte 0 and that below."""
+        """Return the address: byte 1 and the key's bytes if it has an entry, else byte 0 and that below."""
         data = self.key_bytes(key)
         return b"\1" + data if self._table.find(data) >= 0 else b"\0" + self.below.address(key)
 
