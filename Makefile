@@ -2,9 +2,11 @@
 #
 #   make test PYTHON=python3.13             with another Python (after `make clean`)
 #   make test PYTEST_ARGS="-k plan"         a part of the tests
+#   make test WORKERS=0                     in one process; by default one for each core
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+WORKERS ?= auto
 MACHINES ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
@@ -62,7 +64,7 @@ balancer: $(VENV)/.core ## An HTTP balancer and five backends under load, one of
 	$(BIN)/python examples/http_balancer/demo.py
 
 test: $(VENV)/.core ## The tests. PYTEST_ARGS="-k plan" narrows them
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 chaos: $(VENV)/.core ## A minute of faults on real processes and PostgreSQL. CHAOS_ARGS="--db sqlite"
 	$(BIN)/python tests/leases/chaos.py --seconds 60 $(CHAOS_ARGS)

@@ -15,7 +15,10 @@ SANITIZE_FLAGS = [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer", "-g"] if 
 
 # RINGHASH_PORTABLE=1 builds it as machines without SSE2 and NEON have it: see `make portable`.
 PORTABLE = os.environ.get("RINGHASH_PORTABLE", "") not in {"", "0"}
-KIND = "-".join(filter(None, [SANITIZE, "portable" * PORTABLE]))
+# RINGHASH_CORE_ALONE=1 builds the core and nothing else, quickly: a test compares it with the one in use.
+ALONE = os.environ.get("RINGHASH_CORE_ALONE", "") not in {"", "0"}
+OPTIMIZE = "-O1" if ALONE else "-O3"
+KIND = "-".join(filter(None, [SANITIZE, "portable" * PORTABLE, "alone" * ALONE]))
 
 if sys.maxsize < 2**32:
     raise SystemExit("ringhash needs a 64-bit Python: sizes and sums of a ring do not fit into 32 bits.")
@@ -29,7 +32,7 @@ class BuildCore(build_ext):
     def build_extensions(self):
         for extension in self.extensions:
             extension.extra_compile_args = self.compile_args.get(
-                self.compiler.compiler_type, ["-O3", *SANITIZE_FLAGS]
+                self.compiler.compiler_type, [OPTIMIZE, *SANITIZE_FLAGS]
             )
             extension.extra_link_args = SANITIZE_FLAGS
         super().build_extensions()
@@ -56,7 +59,7 @@ ordered = Extension(
 
 setup(
     ext_modules=cythonize(
-        [core, table, ordered],
+        [core] if ALONE else [core, table, ordered],
         build_dir="build",
         compiler_directives={
             "language_level": 3,

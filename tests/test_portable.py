@@ -50,7 +50,7 @@ def portable(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
             folder / "temp",
         ],
         cwd=ROOT,
-        env={**os.environ, "RINGHASH_PORTABLE": "1"},
+        env={**os.environ, "RINGHASH_PORTABLE": "1", "RINGHASH_CORE_ALONE": "1"},
         check=True,
         timeout=600,
     )

@@ -162,7 +162,9 @@ def test_retry_and_hedge_over_real_sockets(how: str, peers: Peers) -> None:
         peers.add(name, kind)
     result = run(how, peers, "x", "z", replicas={"x": ["y"], "z": ["y"]}, retry=1, hedge=0.01)
     assert result.values == {"x": "y", "z": "y"}
-    assert (result.coverage.retries, result.coverage.hedges) == (1, 1)
+    # A slow machine may hedge the call that fails before its failure is heard, and then need not retry it.
+    assert result.coverage.retries + result.coverage.hedges == 2
+    assert result.coverage.hedges >= 1
 
 
 def test_the_call_of_a_late_thread_is_ended(peers: Peers) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import ExitStack
+from pathlib import Path
 
 from ringhash.cli.keys import KeyFile
 
@@ -39,7 +40,7 @@ def watched(source: KeyFile, *, prints_lines: bool = False) -> Generator[list[by
             if update is None and time.monotonic() - start > PATIENCE:
                 from ringhash.cli.render import Bar  # noqa: PLC0415
 
-                update = stack.enter_context(Bar(source.name, source.size))
+                update = stack.enter_context(Bar(Path(source.name).name, source.size))
             if update is not None:
                 update(source.bytes_read, source.taken)
 
