@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -170,12 +171,20 @@ def test_sketches_travel_as_bytes() -> None:
 # --- computed by real shards ---
 
 
-def test_pushed_down_to_sqlite_as_computed_here() -> None:
+@pytest.fixture
+def databases() -> Iterator[list[sqlite3.Connection]]:
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(contextlib.closing(sqlite3.connect(":memory:", check_same_thread=False)))
+            for _ in range(5)
+        ]
+
+
+def test_pushed_down_to_sqlite_as_computed_here(databases: list[sqlite3.Connection]) -> None:
     rng = random.Random(2)
     rows = [(rng.choice([None, 0, 1, 2]), rng.choice([None, *range(-5, 6)])) for _ in range(500)]
-    whole = sqlite3.connect(":memory:")
-    shards = {f"s{i}": sqlite3.connect(":memory:", check_same_thread=False) for i in range(4)}
-    for database in (whole, *shards.values()):
+    whole, shards = databases[0], {f"s{i}": database for i, database in enumerate(databases[1:])}
+    for database in databases:
         database.execute("CREATE TABLE t (g, v)")
         database.row_factory = sqlite3.Row
     whole.executemany("INSERT INTO t VALUES (?, ?)", rows)
