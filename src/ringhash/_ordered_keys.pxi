@@ -123,7 +123,7 @@ cdef class Shape:
         """Return the shape of a key.
 
         Raises:
-            TypeError: It is none that has an order here.
+            TypeError: The key is of a type that has no order here.
         """
         names = [kind_of(part) for part in (key if isinstance(key, tuple) else (key,))]
         for name, part in zip(names, key if isinstance(key, tuple) else (key,)):

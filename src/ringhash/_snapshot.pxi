@@ -3,7 +3,7 @@
 cdef class Snapshot:
     """What names owners at one moment: a table, and entries of keys that have an owner of their own.
 
-    It never changes, so whoever has read one has all of one moment. A subclass in Python adds what
+    It never changes, so one read gives a consistent view. A subclass in Python adds what
     else the moment has: its epoch, what is down.
 
     Args:

@@ -381,7 +381,7 @@ def placement_from(data: object, where: str = "placement") -> Placement:
 def verified(before: Placement, plan: Plan) -> Placement:
     """Return the placement that a plan leads to from `before`, if all that the plan says is true.
 
-    This is the one door for plans, whoever brings them: digests, changes and moves are compared with those
+    Every plan comes in here, wherever it is from: digests, changes and moves are compared with those
     that are computed anew.
 
     Raises:

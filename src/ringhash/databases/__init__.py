@@ -52,7 +52,7 @@ def open_database(
         timeout: For how many seconds to wait for a connection, or for the lock of a whole database.
 
     Raises:
-        DatabaseAddressError: It is none of these.
+        DatabaseAddressError: The address has another form.
         ImportError: psycopg is missing.
         FileNotFoundError: A SQLite file that is read only is not there.
 

@@ -61,7 +61,7 @@ class Machine(Ledger):
     time (`tick`, which returns the commands that are due).
 
     Args:
-        pieces: The pieces, in the order in which they are to go.
+        pieces: The pieces, in the order in which they go.
         options: How to go about it.
         write: Called with every record before the record takes effect. When it raises, nothing
             has changed, and the machine must not be used any more.

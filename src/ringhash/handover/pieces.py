@@ -41,7 +41,7 @@ class Piece:
             node that remembers the highest token that it has seen for a piece, and refuses a lower one,
             is safe from a call that was delayed on its way (a fencing token, as in Chubby's sequencers).
         repeat: Whether this call may have been made before, by a process that crashed or gave up
-            waiting: the callback must do no harm if it was.
+            waiting. The callback must therefore be idempotent.
 
     >>> from ringhash import Router
     >>> piece = cut(Router(["gw-1"]).plan(add=["gw-2"]))[0]

@@ -304,9 +304,9 @@ class RangeMap(RangeTable, Placement):
             start = start_of(self.shape, self.unit, key)
             number = self._row(start)
             if start in edits:
-                raise ValueError(f"the map is to be split at {key!r} twice")
+                raise ValueError(f"{key!r} is given twice; give each split once")
             if self._start(number) == start:
-                raise ValueError(f"there is a split at {key!r} already, so nothing is to be done")
+                raise ValueError(f"there is already a split at {key!r}")
             edits[start] = (self.numbered[self._number(number)], until)
         return self._edited_by(edits)
 
@@ -420,7 +420,7 @@ class RangeMap(RangeTable, Placement):
         return self.numbered[self._number(number)], self._pins.get(start)
 
     def _edited_by(self, edits: Mapping[bytes, Entry | None], nodes: tuple[Node, ...] | None = None) -> Self:
-        """The map with other entries at some starts: None where none is to start."""
+        """The map with other entries at some starts; None removes a start."""
         nodes = self.nodes if nodes is None else nodes
         numbered, numbers = self.numbered, self._numbers
         new_names = (

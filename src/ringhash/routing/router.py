@@ -139,7 +139,7 @@ class Router(LiveLookup):
         return self.snapshot.answering.owner_at(position)
 
     def route(self, key: Any) -> Route:
-        """Return the owner of a key, as of which epoch, and whether a handover is to move it.
+        """Return the owner of a key, the epoch of the answer, and whether a handover will move the key.
 
         Args:
             key: As for `owner`.
@@ -359,7 +359,7 @@ class Router(LiveLookup):
     def carry(self, progress: Progress) -> int:
         """Enter, advance or leave a handover; what carries it out says how far it is.
 
-        Saying the same again changes nothing, so whoever has crashed says it once more.
+        Repeating a call changes nothing, so after a crash it can simply be made again.
 
         Args:
             progress: The plan, what of it is done, and the phase. "running" and "carried" route by what

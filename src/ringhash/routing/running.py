@@ -98,8 +98,8 @@ class Running(NamedTuple):
         """Return the handover that `to_dict` described, of a router over `before`.
 
         Raises:
-            ValueError: A field is missing, unknown or wrong, or the plan is none of `before` or was
-                edited; the message names the field.
+            ValueError: A field is missing, unknown or wrong, or the plan was not made from `before` or
+                was edited; the message names the field.
         """
         record: Mapping[str, object] = check_fields(data, where, _FIELDS)
         plan = Plan.from_dict(record["plan"])
