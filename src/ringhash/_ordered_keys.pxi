@@ -296,7 +296,7 @@ cdef class Shape:
         if code == INT:
             number = int.from_bytes(part[1:], "big", signed=part[0] == 0)
             if part[0] > 1 or (part[0] == 0 and number >= 0):
-                raise ValueError("these 9 bytes are no int")
+                raise ValueError("these 9 bytes are not an int")
             return number, end
         if code == UUID:
             import uuid

@@ -32,7 +32,7 @@ cdef class Snapshot:
         if isinstance(compiled, Answering):
             self.compiled = compiled
         elif not callable(getattr(table, "owner", None)):
-            raise TypeError(f"{type(table).__name__} is no table, and has no owner(key)")
+            raise TypeError(f"{type(table).__name__} is not a table: it has no owner(key)")
         if isinstance(compiled, Table):
             self.ring = compiled
         elif isinstance(compiled, ShardTable):

@@ -392,7 +392,7 @@ def verified(before: Placement, plan: Plan) -> Placement:
     Cost: that of `before.diff(after)`.
     """
     if not isinstance(plan, Plan):
-        raise TypeError(f"a Plan is needed here, not {plain_type(plan)}")
+        raise TypeError(f"expected a Plan, not {plain_type(plan)}")
     if plan.before != before.digest:
         raise StalePlanError(
             f"the plan was made for the placement {plan.before[:8]}, and this is {before.digest[:8]}; "

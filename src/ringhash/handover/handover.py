@@ -45,8 +45,8 @@ class Handover:
         start: Called when the stop was confirmed: `piece.target` takes work.
         prepare: Called before the stop: `piece.target` gets what it needs. Nothing was given away yet.
         hold: Called again and again while a prepared piece waits: `piece.target` catches up.
-        undo: Called when a preparation or a stop came to nothing: `piece.source` keeps the piece. Without
-            it, `start` is called with the piece turned round after a stop, and nothing otherwise.
+        undo: Called when a preparation or a stop failed: `piece.source` keeps the piece. Without
+            it, `start` is called with the piece reversed after a stop, and nothing otherwise.
         finish: Called after `finish()`: what `piece.source` still has of the piece may go.
         by: "pair": all ranges of one source and target are one piece; "range": each is one.
         max_share: The largest part of all keys in one piece; larger ones are split.

@@ -184,7 +184,7 @@ class FileJournal:
         try:
             yield
         except (sqlite3.Error, ValueError, TypeError, RecursionError, OverflowError) as error:
-            raise JournalError(f"{self.path} is no journal: {error}") from error
+            raise JournalError(f"{self.path} is not a journal: {error}") from error
 
     def records(self) -> Iterator[Record]:
         """Return the records in order."""

@@ -151,7 +151,7 @@ def cut(plan: Plan, by: By = "pair", max_share: float | None = None) -> tuple[Pi
         plan: Any plan, of a ring or of another placement.
         by: "pair": all ranges of one source and target are one piece. "range": each range is one.
         max_share: The largest part of all positions that one piece may have. A larger piece is
-            split at the bounds of its ranges, and a range that is too large inside of it, between two
+            split at the bounds of its ranges, and a range that is too large inside it, between two
             positions.
 
     Returns:

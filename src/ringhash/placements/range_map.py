@@ -290,7 +290,7 @@ class RangeMap(RangeTable, Placement):
             pin: A day until which no merge may take the new starts away.
 
         Raises:
-            ValueError: A range starts there already, the keys are not distinct, or one lies inside of a unit.
+            ValueError: A range starts there already, the keys are not distinct, or one lies inside a unit.
 
         Cost: about 0.1 ms at a million ranges, whatever their number.
 

@@ -393,8 +393,8 @@ class Router(LiveLookup):
 
         In a placement with a walk, each key of such a node goes to the node that `walk(key)` names next.
         Without a walk, lookups of these keys raise `NoNodeAvailableError`. Ownership does not change:
-        there is no plan, and the epoch stays. A mark belongs to this router: `to_dict` is without it,
-        and it goes when the node is removed.
+        there is no plan, and the epoch stays. Marks are local to a router: `to_dict` omits them,
+        and removing a node removes its mark.
 
         Raises:
             UnknownNodeError: There is no node of that name. Nothing was marked.
@@ -564,4 +564,4 @@ class Router(LiveLookup):
 
 def _check_plan(plan: object) -> None:
     if not isinstance(plan, Plan):
-        raise TypeError(f"a Plan is needed here, not {plain_type(plan)}")
+        raise TypeError(f"expected a Plan, not {plain_type(plan)}")

@@ -127,7 +127,7 @@ def check_phase(plan: Plan, done: Ranges, phase: object) -> None:
         raise ValueError(f"phase must be one of {', '.join(_PHASES)}, not {phase!r}")
     moving = plan.ranges
     if not done <= moving:
-        raise ValueError("positions are said to be done that the plan does not move")
+        raise ValueError("done has positions that the plan does not move")
     if phase in {"carried", "forward"} and done != moving:
         raise ValueError(f"a handover is not {phase} before everything is done")
     if phase == "back" and len(done):
