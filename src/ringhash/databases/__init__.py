@@ -10,7 +10,7 @@
     database.connect()                                              a connection of your own: close it
       .transaction(), .execute(), .listen(channel), .wait(timeout), .abort(), .close()
 
-Nothing inside of a block can end its transaction: see `Transaction`. After a fork the child has no
+Nothing inside a block can end its transaction: see `Transaction`. After a fork the child has no
 connections: those that were open raise `ForkedError` there, and the database makes new ones. No message
 shows a password. This room knows nothing of what is stored.
 """

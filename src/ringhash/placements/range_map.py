@@ -64,7 +64,7 @@ class RangeMap(RangeTable, Placement):
             nodes that the rows name.
         keys: What the keys are: str, bytes, int, UUID, datetime, a tuple of these such as `(str, int)`, or
             their names. By default what the starts show.
-        unit: For tuples: how many first parts of a key stay together. No split falls inside of one.
+        unit: For tuples: how many first parts of a key stay together. No split falls inside one.
 
     Raises:
         ValueError: The starts are not in order, the first is not None, or nothing shows what the keys are.
