@@ -68,7 +68,7 @@ class FakeClock(Clock):
             if due is None:
                 time.sleep(0.0005)
             elif not condition():
-                assert self.time < end, "it did not come about"
+                assert self.time < end, "it did not happen in time"
                 self.jump(max(0.0, min(due, end) - self.time))
 
     def passes(self, seconds: float) -> None:

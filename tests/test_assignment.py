@@ -221,7 +221,7 @@ def test_identity_and_faults() -> None:
         assign(4, ["a"], weights={"a": 0.0})
     with pytest.raises(ValueError, match="as many owners"):
         Assignment(Shards(3), [Node("a")], ["a"])
-    with pytest.raises(ValueError, match="no node"):
+    with pytest.raises(ValueError, match="not a node"):
         Assignment.from_dict(assignment.to_dict() | {"owners": ["c"] * 6})
 
 

@@ -451,7 +451,7 @@ def test_changes(given_: dict[str, Any], error: type[Exception], message: str) -
 
 @pytest.mark.parametrize("plan", [None, "plan", {}, RING, 5], ids=repr)
 def test_only_plans_are_applied(plan: Any) -> None:
-    with raises(TypeError, "a Plan is needed here, not"):
+    with raises(TypeError, "expected a Plan, not"):
         Router(RING).apply(plan)
 
 

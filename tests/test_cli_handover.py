@@ -189,7 +189,7 @@ def test_a_router_behind_a_url(cli: Cli, files: Path, url: str) -> None:
 
 def test_what_cannot_be_used_is_refused_in_one_line(cli: Cli, files: Path) -> None:
     assert "no journal" in cli.refused("status", files / "none")
-    assert "is no journal" in cli.refused("abort", files / "plan.json")
+    assert "is not a journal" in cli.refused("abort", files / "plan.json")
     assert "plan.kind: must be" in cli.refused("show", files / "ring.json")
     (files / "text").write_text("[")
     assert "is not JSON" in cli.refused("show", files / "text")

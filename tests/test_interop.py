@@ -401,7 +401,7 @@ def test_advice(before: ProgramPlacement, after: ProgramPlacement, says: str) ->
         (lambda: HAProxyRing({"a": 257}), "from 0 to 256"),
         (lambda: HAProxyRing({"a": 0}), "no server has a weight"),
         (lambda: HAProxyRing(["a"], hash="md5"), "no hash 'md5'"),
-        (lambda: HAProxyRing(["a"], ids={"b": 1}), "which is no server"),
+        (lambda: HAProxyRing(["a"], ids={"b": 1}), "which is not a server"),
         (lambda: HAProxyRing(["a"], ids={"a": 0}), "from 1 to"),
         (lambda: HAProxyRing(["a", "b"], ids=[3, 3]), "given to 'a' and to 'b'"),
         (lambda: HAProxyRing(["a", "b"], ids=[3]), "one for each of 2"),

@@ -105,7 +105,7 @@ def test_a_plan_of_another_placement_is_stale(before: Placement, after: Placemen
     plan = before.diff(after)
     with pytest.raises(StalePlanError, match="make a new plan"):
         verified(after, plan)
-    with pytest.raises(TypeError, match="a Plan is needed here, not None"):
+    with pytest.raises(TypeError, match="expected a Plan, not None"):
         verified(before, None)  # type: ignore[arg-type]
 
 

@@ -253,7 +253,7 @@ def test_pins_are_part_of_to_dict_and_of_what_a_router_is():
         ([{"key": "a", "node": "gw-1", "epoch": -1}], r"router.pins\[0\].epoch: must not be negative"),
         ([{"key_hex": "f", "node": "gw-1"}], r"router.pins\[0\].key_hex: "),
         ([{"key": "\ud800", "node": "gw-1"}], r"router.pins\[0\].key: "),
-        ([{"key": "a", "node": "gw-9"}], "b'a' is pinned to 'gw-9', which is no node"),
+        ([{"key": "a", "node": "gw-9"}], "b'a' is pinned to 'gw-9', which is not a node"),
         ([{"key": "a", "node": "gw-1"}, {"key_hex": "61", "node": "gw-2"}], "b'a' is pinned twice"),
         ([{"key": "a", "node": "gw-1", "why": "big"}], "unknown field 'why'"),
     ],

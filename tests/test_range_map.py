@@ -328,9 +328,9 @@ def test_no_split_falls_inside_of_a_unit():
     sample = [("t1", 5, 1), ("t1", 5, 2), ("t1", 5, 3), ("t1", 6, 1)]
     ranges = RangeMap.presplit(sample, nodes, 2, unit=2)
     assert [row.start for row in ranges.rows] == [None, ("t1", 6)]
-    with pytest.raises(ValueError, match="inside of a unit: the first 2 parts stay together; write"):
+    with pytest.raises(ValueError, match="inside a unit: the first 2 parts stay together; write"):
         ranges.split(("t1", 5, 2))
-    with pytest.raises(ValueError, match="inside of a unit"):
+    with pytest.raises(ValueError, match="inside a unit"):
         RangeMap([(None, "x"), (("t1", 5, 2), "y")], unit=2)
     assert ranges.split(("t1", 5)).row_of(("t1", 5, 9)).start == ("t1", 5)
     with pytest.raises(ValueError, match="1 distinct units of 1 parts, too few for 2 ranges"):

@@ -368,7 +368,7 @@ def test_documents_say_what_they_are(kind: str, router: Router) -> None:
         (lambda data: data.update(version=2), "router"),
         (lambda data: data.update(why=1), "why"),
         (lambda data: data.update(placement={"kind": "no such kind", "version": 1}), "no such kind"),
-        (lambda data: data.update(pins=[{"kind": "pin", "version": 1, "key": "k", "node": "z"}]), "'z', which is no node"),
+        (lambda data: data.update(pins=[{"kind": "pin", "version": 1, "key": "k", "node": "z"}]), "'z', which is not a node"),
         (lambda data: data.update(running=7), "router.running"),
     ],
 )  # fmt: skip

@@ -111,7 +111,7 @@ def test_every_answer_is_that_of_an_epoch_that_was() -> None:
 
 
 def test_a_change_in_two_steps_would_be_noticed() -> None:
-    """The negative control: a writer that shows a ring of no epoch, for instance half of a change."""
+    """The negative control: a writer that shows a ring that never was, such as half of a change."""
     rings = rings_of_the_cycle()
     wrong = Ring(["half", "of", "it"], vnodes=2)
 

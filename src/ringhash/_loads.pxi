@@ -181,7 +181,7 @@ Method: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads (
 
     cdef int take(self, Ticket ticket, uint32_t owner, uint32_t position, str pin,
                   frozenset avoid) except -1:
-        """Give `ticket` a slot, or None when every slot with room is to be avoided."""
+        """Give `ticket` a slot, or None when every slot with room is in `avoid`."""
         cdef _Slot slot
         cdef int64_t passed = 0
         cdef Py_ssize_t point, steps

@@ -123,7 +123,7 @@ cdef class Shape:
         """Return the shape of a key.
 
         Raises:
-            TypeError: It is none that has an order here.
+            TypeError: The key is of a type that has no order here.
         """
         names = [kind_of(part) for part in (key if isinstance(key, tuple) else (key,))]
         for name, part in zip(names, key if isinstance(key, tuple) else (key,)):
@@ -296,7 +296,7 @@ cdef class Shape:
         if code == INT:
             number = int.from_bytes(part[1:], "big", signed=part[0] == 0)
             if part[0] > 1 or (part[0] == 0 and number >= 0):
-                raise ValueError("these 9 bytes are no int")
+                raise ValueError("these 9 bytes are not an int")
             return number, end
         if code == UUID:
             import uuid

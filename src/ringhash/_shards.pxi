@@ -71,7 +71,7 @@ Return the shard of `key`, from 0 to count - 1."""
 
 Return the name of the node that has the shard `position`; IndexError unless there is one."""
         if position >= self.count:
-            raise IndexError(f"there are {self.count} shards, and {position} is none of them")
+            raise IndexError(f"there is no shard {position}; the shards are 0 to {self.count - 1}")
         return self.name_at(position)
 
     def _fail_owner(self, shard):

@@ -3,7 +3,7 @@
 cdef class Snapshot(Answering):
     """What names owners at one moment: a table, and entries of keys that have an owner of their own.
 
-    It never changes, so whoever has read one has all of one moment. A subclass in Python adds what
+    It never changes, so one read gives a consistent view. A subclass in Python adds what
     else the moment has: its epoch, what is down.
 
     Args:
@@ -32,7 +32,7 @@ cdef class Snapshot(Answering):
         if isinstance(compiled, Answering):
             self.compiled = compiled
         elif not callable(getattr(table, "owner", None)):
-            raise TypeError(f"{type(table).__name__} is no table, and has no owner(key)")
+            raise TypeError(f"{type(table).__name__} is not a table: it has no owner(key)")
         if isinstance(compiled, Table):
             self.ring = compiled
         elif isinstance(compiled, ShardTable):

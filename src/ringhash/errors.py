@@ -46,7 +46,7 @@ class EmptyRingError(RinghashError, LookupError):
 
 
 class NoNodeAvailableError(RinghashError, LookupError):
-    """A key was looked up while every node is down, or is to be avoided."""
+    """A key was looked up while every node is down or avoided."""
 
 
 class NoWalkError(RinghashError, TypeError):
@@ -58,15 +58,15 @@ class OwnedEntriesError(RinghashError, ValueError):
 
 
 class OwnedRangesError(RinghashError, ValueError):
-    """A node was to be removed from a range map that owns ranges; they must be moved first."""
+    """Removing a node from a range map was refused because it still owns ranges; move them first."""
 
 
 class PinnedSplitError(RinghashError, ValueError):
-    """A split was to be merged away that is pinned until a later day."""
+    """Merging a split away was refused because it is pinned until a later day."""
 
 
 class PinnedNodeError(RinghashError, ValueError):
-    """A node was to be removed that keys are pinned to."""
+    """Removing a node was refused because keys are pinned to it."""
 
 
 class StalePlanError(RinghashError, RuntimeError):
@@ -138,7 +138,7 @@ class LeaseLost(RinghashError, RuntimeError):  # noqa: N818  it names what happe
 
 
 class DatabaseAddressError(RinghashError, ValueError):
-    """The address of a database is none that ringhash can open."""
+    """The address is not of a database that ringhash can open."""
 
 
 class TransactionEndedError(RinghashError, RuntimeError):

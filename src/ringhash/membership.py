@@ -78,7 +78,7 @@ def changes_for(
 
 
 def weights_from(weights: Mapping[str, float] | None, what: str = "reweight") -> dict[str, float]:
-    """Return weights by name that a caller gave, as a plain dictionary; None is none."""
+    """Return weights by name that a caller gave, as a plain dictionary; empty for None."""
     if weights is not None and not isinstance(weights, Mapping):
         raise TypeError(f"{what} must be a mapping of names to weights, not {plain_type(weights)}")
     return {plain_name_of(name): weight_from(weight) for name, weight in (weights or {}).items()}

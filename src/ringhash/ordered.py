@@ -135,7 +135,7 @@ def read_key(shape: Shape, value: object, where: str) -> bytes:
     """Return the bytes of a key that `plain_key` described.
 
     Raises:
-        ValueError: It is none of this shape; the message names `where`.
+        ValueError: The value is not a key of this shape; the message names `where`.
     """
     if value is None:
         return b""
@@ -176,7 +176,7 @@ def read_shape(value: object, where: str) -> Shape:
     """Return the shape that `plain_shape` described.
 
     Raises:
-        ValueError: It is none; the message names `where`.
+        ValueError: The value is not a shape; the message names `where`.
     """
     try:
         return shape_from(tuple(value) if isinstance(value, list) else cast("str", value))

@@ -397,7 +397,7 @@ def placement_from(data: object, where: str = "placement") -> Placement:
 def verified(before: Placement, plan: Plan) -> Placement:
     """Return the placement that a plan leads to from `before`, if all that the plan says is true.
 
-    This is the one door for plans, whoever brings them: digests, changes and moves are compared with those
+    Every plan comes in here, wherever it is from: digests, changes and moves are compared with those
     that are computed anew.
 
     Raises:
@@ -408,7 +408,7 @@ def verified(before: Placement, plan: Plan) -> Placement:
     Cost: that of `before.diff(after)`.
     """
     if not isinstance(plan, Plan):
-        raise TypeError(f"a Plan is needed here, not {plain_type(plan)}")
+        raise TypeError(f"expected a Plan, not {plain_type(plan)}")
     if plan.before != before.digest:
         raise StalePlanError(
             f"the plan was made for the placement {plan.before[:8]}, and this is {before.digest[:8]}; "

@@ -195,7 +195,7 @@ class Plan(Immutable):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing at all changes. A plan without moves may still change what is to be kept."""
+        """Whether nothing at all changes. A plan without moves may still change the nodes or rows."""
         return self.before == self.after and not any(self.changes) and not len(self)
 
     @property

@@ -92,7 +92,7 @@ def _mapping(data: object, where: str) -> Mapping[str, object]:
 
 
 def field(data: Mapping[str, object], where: str, name: str, *kinds: type[T]) -> T:
-    """Return the field `name`, which must be of one of `kinds`; a bool is no integer."""
+    """Return the field `name`, which must be of one of `kinds`; a bool does not count as an integer."""
     value = data[name]
     if type(value) not in kinds:
         allowed = " or ".join(_PLAIN_NAMES[kind] for kind in kinds)

@@ -190,7 +190,7 @@ class Spans(Immutable):
         )
 
     def splice(self, after: Spans, inside: Ranges) -> Spans:
-        """Return the spans whose owners are those of `after` inside of some ranges, and these outside.
+        """Return the spans whose owners are those of `after` inside some ranges, and these outside.
 
         It is what owns the positions in the middle of a handover from these spans to `after`.
 

@@ -199,7 +199,7 @@ class Model:
         if len(set(grants)) != len(grants):
             raise FoundError(f"two holders of one grant: {sorted(grants)}")
 
-    # --- what must come about when the faults end ---
+    # --- what must happen once the faults end ---
 
     def settle(self, state: State) -> State:
         """Let the crashed be forgotten and everybody run, one after the other, until nothing happens."""

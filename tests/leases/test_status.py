@@ -103,7 +103,7 @@ def test_the_commands(db: Any, group: str, tmp_path: Path, capfdbinary: pytest.C
         assert json.loads(out)["claimed"] == 0
     assert "no lease table 'x'" in cli("status", "--db", db, "--name", "x")[2]
     assert "No such file" in cli("status", "--db", tmp_path / "gone.db")[2]
-    assert "no address of PostgreSQL" in cli("status", "--db", "postgresql://me:%zzsecret@db/app")[2]
+    assert "not an address of PostgreSQL" in cli("status", "--db", "postgresql://me:%zzsecret@db/app")[2]
     (tmp_path / "text").write_text("this is no database, however long one looks at it" * 20)
     assert "not a database" in cli("status", "--db", tmp_path / "text")[2]
     assert "Missing option '--db'" in cli("status")[2]

@@ -31,7 +31,7 @@ def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """What threads do by themselves, soon; only a hang reaches the deadline."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it did not come about"
+        assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.002)
 
 

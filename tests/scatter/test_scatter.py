@@ -152,7 +152,7 @@ def test_no_answer_is_an_error_whatever_the_need(how: str, peers: Peers) -> None
     peers.add("A", "fail")
     with pytest.raises(ScatterError, match="0 of 1 answered"):
         run(how, peers, "A", need=0.0001)
-    with pytest.raises(ScatterError, match="nobody to ask"):
+    with pytest.raises(ScatterError, match="no nodes to ask"):
         run(how, peers, need=0.5)
 
 

@@ -117,4 +117,4 @@ class BoundedRouter(Loads):
         raise no_walk(self.router.placement)
 
     def _fail_room(self, avoid: frozenset[str] | None, /) -> NoReturn:
-        raise NoNodeAvailableError(f"every node with room is to be avoided: {', '.join(sorted(avoid or ()))}")
+        raise NoNodeAvailableError(f"every node with room is in avoid: {', '.join(sorted(avoid or ()))}")

@@ -28,7 +28,7 @@ def ramp(router: Router, node: str | Node, over: float, steps: int = 10, start: 
     """Return a list of plans that take a node from a small weight to its full one: a slow start.
 
     Args:
-        router: The router that is to apply the plans.
+        router: The router that will apply the plans.
         node: The name of a node, which ramps to the weight that it has now; or a `Node` with its full
             weight, which comes in with the first plan, or ramps on from the weight that it has.
         over: Seconds from the first plan to the last. `times` of the list says when each is due.

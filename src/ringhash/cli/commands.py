@@ -182,8 +182,8 @@ def plan(
     The ranges are exact. With keys, each one is asked before and after and compared with the
     plan: if one moved otherwise, the exit status is 1.
 
-    With --like, it is a change of another program's configuration, and the answer says also how
-    much of it is needless, what setting would avoid that, and what a ring of ours would move.
+    --like plans a change of another program's configuration. The answer also says how much of it is
+    needless, what setting would avoid that, and what a ring of ringhash would move.
 
     \b
       ringhash plan --nodes gw-1,gw-2,gw-3 --add gw-4

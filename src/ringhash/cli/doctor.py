@@ -17,11 +17,11 @@ from ringhash.placements.ring import Ring
 __all__ = ["completion", "doctor"]
 
 
-@click.command(short_help="Say what is installed and which databases answer.")
+@click.command(short_help="Show what is installed and which databases answer.")
 @click.option("--db", "databases", multiple=True, metavar="PATH|ADDRESS", help="Ask this database too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(databases: tuple[str, ...], as_json: bool) -> None:
-    """Say what is installed, how it was compiled, and which databases answer.
+    """Show what is installed, how it was compiled, and which databases answer.
 
     The exit status is 1 if a database given with --db does not answer.
 
@@ -62,7 +62,7 @@ def completion(context: click.Context, shell: str) -> None:
 
     kind = get_completion_class(shell)
     if kind is None:
-        raise InputError(f"this click knows no completion for {shell}")
+        raise InputError(f"this version of click has no completion for {shell}")
     click.echo(kind(context.find_root().command, {}, "ringhash", "_RINGHASH_COMPLETE").source())
 
 

@@ -223,7 +223,7 @@ def resume(
     retry: bool,
     reverse: bool,
 ) -> None:
-    """Go on with a handover that has stopped."""
+    """Resume a handover that has stopped."""
     if _is_url(where):
         _print_reply(_ask(where, "resume", {"retry": retry, "reverse": reverse}))
         return
@@ -371,7 +371,7 @@ def _resume(
     reverse: bool,
 ) -> None:
     if stop_command is None or start_command is None:
-        raise click.UsageError("to go on needs --stop and --start")
+        raise click.UsageError("resume needs --stop and --start")
     follow = _Follow(router_file)
     with refusals():
         with FileJournal(where) as journal:  # behind what was asked for before

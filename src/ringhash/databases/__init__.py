@@ -10,7 +10,7 @@
     database.connect()                                              a connection of your own: close it
       .transaction(), .execute(), .listen(channel), .wait(timeout), .abort(), .close()
 
-Nothing inside of a block can end its transaction: see `Transaction`. After a fork the child has no
+Nothing inside a block can end its transaction: see `Transaction`. After a fork the child has no
 connections: those that were open raise `ForkedError` there, and the database makes new ones. No message
 shows a password. This room knows nothing of what is stored.
 """
@@ -52,7 +52,7 @@ def open_database(
         timeout: For how many seconds to wait for a connection, or for the lock of a whole database.
 
     Raises:
-        DatabaseAddressError: It is none of these.
+        DatabaseAddressError: The address has another form.
         ImportError: psycopg is missing.
         FileNotFoundError: A SQLite file that is read only is not there.
 

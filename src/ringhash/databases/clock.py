@@ -45,7 +45,7 @@ SYSTEM = Clock()
 
 
 def read_ttl(ttl: object) -> float:
-    """Return `ttl` in seconds; TypeError or ValueError where it is none."""
+    """Return `ttl` in seconds; TypeError or ValueError if it is not a valid one."""
     if isinstance(ttl, bool) or not isinstance(ttl, (int, float)):
         raise TypeError(f"ttl must be a number of seconds, not {ttl!r}")
     if not (math.isfinite(ttl) and 0.1 <= ttl <= 86_400):

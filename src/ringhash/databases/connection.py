@@ -41,7 +41,7 @@ class Result:
 class Transaction:
     """One open transaction; made by `transaction()`, over when its block ends.
 
-    The block commits when it ends and rolls back when it raises. Nothing inside of it can commit or roll
+    The block commits when it ends and rolls back when it raises. Nothing inside it can commit or roll
     back: a statement that would is refused, and the transaction is rolled back at the end.
     """
 
@@ -100,7 +100,7 @@ class Transaction:
         word = control_word(sql)
         if word is not None:
             self._fault = (
-                f"{word} inside of a transaction that this block does not own: the block commits at its end, "
+                f"{word} inside a transaction that this block does not own: the block commits at its end, "
                 "and rolls back when it raises; nothing of it is stored"
             )
             raise TransactionEndedError(self._fault)

@@ -176,6 +176,6 @@ def _parts(address: str) -> dict[str, Any]:
     except psycopg.ProgrammingError:
         # Its own message may show a password.
         raise DatabaseAddressError(
-            "this is no address of PostgreSQL: write postgresql://user:password@host:port/database, "
+            "this is not an address of PostgreSQL: write postgresql://user:password@host:port/database, "
             "with %xx for special characters"
         ) from None

@@ -90,7 +90,7 @@ class SqliteConnection(Connection):
         if self._refused:
             self._refused = False
             raise TransactionEndedError(
-                "a statement inside of the block would have ended its transaction"
+                "a statement inside the block would have ended its transaction"
             ) from None
 
     def _authorize(self, action: int, *_: object) -> int:

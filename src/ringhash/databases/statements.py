@@ -45,7 +45,7 @@ def with_percent_marks(sql: str) -> str:
 def control_word(sql: str) -> str | None:
     """Return the word by which `sql` would begin or end a transaction, or None.
 
-    Savepoints stay inside of their transaction, so `ROLLBACK TO` is none.
+    Savepoints stay inside their transaction, so `ROLLBACK TO` does not count.
 
     >>> control_word("/* now */ commit"), control_word("ROLLBACK TO SAVEPOINT a"), control_word("SELECT 1")
     ('COMMIT', None, None)

@@ -279,7 +279,7 @@ class Driver:
         return (self._gave_up if self.waiting else self.machine.settled) and self._events.empty()
 
     def wait_seconds(self) -> float:
-        """Return for how long nothing is to be done if nothing happens."""
+        """Return how long there is nothing to do if nothing happens."""
         wake = self.machine.wake_at()
         return POLL if wake is None else min(POLL, max(0.0, wake - self._clock()))
 

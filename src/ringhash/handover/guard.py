@@ -84,7 +84,7 @@ class Guard:
             self._gone.pop(name, None)
 
     def changed(self) -> None:
-        """A change was made now, by whomever: the cooldown begins. `apply` does this itself."""
+        """Record that a change was just made; the cooldown begins. `apply` calls this itself."""
         now = self._clock()
         with self._lock:
             self._changed = now
@@ -142,10 +142,10 @@ class Guard:
     def check(self, router: Router, plan: Plan, override: Iterable[str] = ()) -> None:
         """Return if the plan may be carried out now.
 
-        To check and then act is two steps, between which another thread may act: `apply` is one.
+        Another thread may act between your check and your change. `apply` does both in one step.
 
         Args:
-            router: The router that is to change.
+            router: The router to change.
             plan: The change.
             override: Names of rules that a person sets aside for this once: "max_fraction",
                 "min_alive", "cooldown" or "grace".

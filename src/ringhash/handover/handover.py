@@ -41,12 +41,12 @@ class Handover:
         plan: A plan of that router, made at its epoch.
         mover: An object with the calls as methods, see `Mover`; or give them as functions:
         stop: Called with a `Piece`: `piece.source` takes no new work of it and finishes what it
-            holds. To return is to confirm. An exception, or False, says that it did not come about.
+            holds. Returning confirms it; raising, or returning False, means it failed.
         start: Called when the stop was confirmed: `piece.target` takes work.
         prepare: Called before the stop: `piece.target` gets what it needs. Nothing was given away yet.
         hold: Called again and again while a prepared piece waits: `piece.target` catches up.
-        undo: Called when a preparation or a stop came to nothing: `piece.source` keeps the piece. Without
-            it, `start` is called with the piece turned round after a stop, and nothing otherwise.
+        undo: Called when a preparation or a stop failed: `piece.source` keeps the piece. Without
+            it, `start` is called with the piece reversed after a stop, and nothing otherwise.
         finish: Called after `finish()`: what `piece.source` still has of the piece may go.
         by: "pair": all ranges of one source and target are one piece; "range": each is one.
         max_share: The largest part of all keys in one piece; larger ones are split.
@@ -65,9 +65,9 @@ class Handover:
         on_epoch: Called with `router.to_dict()` at every epoch, for other routers to `follow`.
         clock: Seconds that never go backwards.
 
-    Each call may be a function or a coroutine function. It may be made again for the same piece after
-    a crash (`piece.repeat`), and must then do no harm. `progress` and `on_epoch` are functions; their
-    errors are logged and change nothing.
+    Each call may be a function or a coroutine function. After a crash it may be made again for the same
+    piece, with `piece.repeat` set, so it must be idempotent. `progress` and `on_epoch` are functions;
+    their errors are logged and change nothing.
 
     Raises:
         StalePlanError: The plan was made for another placement or epoch.
@@ -321,7 +321,7 @@ def read_status(journal: str | Path | Opener) -> Status:
     A file is only read, whatever it is.
 
     Raises:
-        JournalError: There is no such journal, or the file is none, or it is damaged.
+        JournalError: The file is missing, is not a journal, or is damaged.
     """
     opened = journal(None) if callable(journal) else FileJournal(journal, read_only=True)
     try:

@@ -4,12 +4,12 @@
     records    seq, piece, state, ...; in order, never changed
     requests   what other processes ask of the one that carries the handover out, such as an abort
 
-A record's `seq` is unique, and whoever goes on writes a record first. So of two processes that both
+A record's `seq` is unique, and a process that takes over writes a record first. So of two processes that both
 believe the handover is theirs, the one that came first fails at its next record, before it does
 anything: nothing else keeps a process that was thought dead from acting.
 
-`FileJournal` is one SQLite file. Whoever keeps journals elsewhere writes a class with the methods of
-`Journal`, and gives the handover a function that opens one.
+`FileJournal` is one SQLite file. To keep journals elsewhere, write a class with the methods of
+`Journal` and give the handover a function that opens one.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class FileJournal:
         read_only: Only look: nothing is written, whatever the file is.
 
     Raises:
-        JournalError: A new journal is there already, or the file is none.
+        JournalError: A new journal exists already, or the file is missing or is not a journal.
 
     Cost: one fsync a record.
 
@@ -184,7 +184,7 @@ class FileJournal:
         try:
             yield
         except (sqlite3.Error, ValueError, TypeError, RecursionError, OverflowError) as error:
-            raise JournalError(f"{self.path} is no journal: {error}") from error
+            raise JournalError(f"{self.path} is not a journal: {error}") from error
 
     def records(self) -> Iterator[Record]:
         """Return the records in order."""

@@ -39,10 +39,10 @@ class Standing:
     unsure: bool = False  # the other side was told to start, and has not confirmed a stop since
     rounds: int = 0  # how often it has begun since it was last handed over
     deadline: float | None = None
-    due: float | None = None  # when the call, or the next catch-up, is to be made, if not yet
+    due: float | None = None  # when to make the call or the next catch-up, if not yet
     away: tuple[int, Side, str | None] | None = None  # the call not come back: token, heading, whom
     holding: int = 0  # the number of the last catch-up
-    caught_up: bool = False  # whether the last catch-up came about
+    caught_up: bool = False  # whether the last catch-up succeeded
     caught_at: float = 0.0  # when one last did
 
     @property
@@ -55,7 +55,7 @@ class Ledger:
     """Where the pieces of a handover stand.
 
     Args:
-        pieces: The pieces, in the order in which they are to go.
+        pieces: The pieces, in the order in which they go.
         options: How to go about it.
         write: Called with every record before the record takes effect. When it raises, nothing
             has changed, and the ledger must not be used any more.

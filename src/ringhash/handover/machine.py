@@ -61,7 +61,7 @@ class Machine(Ledger):
     time (`tick`, which returns the commands that are due).
 
     Args:
-        pieces: The pieces, in the order in which they are to go.
+        pieces: The pieces, in the order in which they go.
         options: How to go about it.
         write: Called with every record before the record takes effect. When it raises, nothing
             has changed, and the machine must not be used any more.
@@ -147,7 +147,7 @@ class Machine(Ledger):
             self._record(number, State.FINISHED)
 
     def fail(self, token: int, why: str, now: float) -> None:
-        """The call of that token came to nothing, or may have."""
+        """The call of that token failed, or may have failed."""
         number = self._answered(token, now)
         if number is None:
             return
@@ -310,7 +310,7 @@ class Machine(Ledger):
             self._send_as("hold", number, repeat=True)
 
     def _missed(self, number: int, why: str, now: float) -> None:
-        """A catch-up came to nothing: the next one follows, for as long as a preparation may take."""
+        """A catch-up failed: the next one follows, for as long as a preparation may take."""
         it = self.standings[number]
         it.caught_up, it.note, it.deadline = False, why, None
         it.due = now + max(self.options.pause, _LEAST_PAUSE)
@@ -359,7 +359,7 @@ class Machine(Ledger):
             self._out.append(Command("cancel", self._view(number, it.away[1]), it.away[0]))
 
     def _back(self, number: int, verdict: State, why: str, now: float) -> None:
-        """The step came to nothing: the piece goes back to its holder."""
+        """The step failed: the piece goes back to its holder."""
         it = self.standings[number]
         home = it.holder
         if it.state is State.FINISHING:

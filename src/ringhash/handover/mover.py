@@ -23,15 +23,15 @@ class Mover(Protocol):
     - `prepare(piece)`: `piece.target` gets what it needs, a copy or a warm cache. Nothing has been
       given away. After a crash it is called again, with `piece.repeat`: go on where it was.
     - `hold(piece)`: the piece waits for its turn, or for `go`: catch up once more. It is called again
-      and again. A piece is not cut over before the last one came about.
-    - `undo(piece)`: a preparation or a stop came to nothing: `piece.source` keeps the piece, takes
+      and again. A piece is not cut over until the last one succeeds.
+    - `undo(piece)`: a preparation or a stop failed: `piece.source` keeps the piece, takes
       work again if it had stopped, and what was prepared may go. Without it, `start` is called with
-      the piece turned round after a stop, and nothing after a preparation.
-    - `finish(piece)`: nobody goes back any more: what `piece.source` still has of it may go.
+      the piece reversed after a stop, and nothing after a preparation.
+    - `finish(piece)`: there is no way back any more: `piece.source` may drop what it still has of the piece.
     - `cancel(piece)`: the call of that `piece.token` is not waited for any more; let it return.
 
-    Each method may be a function or a coroutine function. To return is to confirm; an exception, or
-    False, says that it did not come about.
+    Each method may be a function or a coroutine function. Returning confirms it; raising, or returning
+    False, means it failed.
     """
 
     def stop(self, piece: Piece, /) -> object:

@@ -41,7 +41,7 @@ class Piece:
             node that remembers the highest token that it has seen for a piece, and refuses a lower one,
             is safe from a call that was delayed on its way (a fencing token, as in Chubby's sequencers).
         repeat: Whether this call may have been made before, by a process that crashed or gave up
-            waiting: the callback must do no harm if it was.
+            waiting. The callback must therefore be idempotent.
 
     >>> from ringhash import Router
     >>> piece = cut(Router(["gw-1"]).plan(add=["gw-2"]))[0]
@@ -151,7 +151,7 @@ def cut(plan: Plan, by: By = "pair", max_share: float | None = None) -> tuple[Pi
         plan: Any plan, of a ring or of another placement.
         by: "pair": all ranges of one source and target are one piece. "range": each range is one.
         max_share: The largest part of all positions that one piece may have. A larger piece is
-            split at the bounds of its ranges, and a range that is too large inside of it, between two
+            split at the bounds of its ranges, and a range that is too large inside it, between two
             positions.
 
     Returns:

@@ -44,7 +44,7 @@ class Status(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """Whether all pieces are where they were to go, and the router has left the middle."""
+        """Whether every piece is where it should be and the router has left the handover."""
         return self.mode is Mode.OVER
 
     def __str__(self) -> str:

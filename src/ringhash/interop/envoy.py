@@ -141,7 +141,7 @@ class EnvoyMaglev(ProgramPlacement, Walkable):
 
     Raises:
         DuplicateNodeError: A host is given twice.
-        ValueError: The size of the table is no prime, or too great.
+        ValueError: The size of the table is not a prime, or is too large.
         ImportError: xxhash is not installed; the extra `interop` brings it.
 
     Cost: about 1 us an entry.

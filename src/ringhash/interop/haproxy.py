@@ -154,7 +154,7 @@ def _all_ids(names: list[str], given: dict[str, int]) -> dict[str, int]:
     taken: dict[int, str] = {}
     for name, number in given.items():
         if name not in names:
-            raise ValueError(f"there is an id for {name!r}, which is no server")
+            raise ValueError(f"there is an id for {name!r}, which is not a server")
         whole_number(number, f"the id of {name!r}", 1, _MOST_ID)
         if number in taken:
             raise ValueError(f"the id {number} is given to {taken[number]!r} and to {name!r}")

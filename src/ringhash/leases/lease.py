@@ -66,7 +66,7 @@ class Lease:
         shard: The shard.
         epoch: Grows with every claim of the shard; no two holders ever have the same.
         token: The epoch, for stores that compare tokens themselves.
-        stopping: An Event, set when the lease is to be released: finish, begin nothing new.
+        stopping: An Event, set when the lease should be released: finish, and begin nothing new.
         lost: An Event, set when the lease is over, for whatever reason.
         reason: Why it is over: "released", "expired", "taken", "unknown" or "forked"; None while it is held.
     """

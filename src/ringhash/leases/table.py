@@ -75,7 +75,7 @@ class LeaseTable:
         Args:
             name: For people. The identity is the name and a fresh incarnation, so a process that is
                 started again under its name inherits nothing.
-            on_release: See `OnRelease`; without it a lease that is to go is released at once.
+            on_release: See `OnRelease`; by default, a lease that is being rebalanced is released immediately.
             clock: What the worker counts its own time by; for tests.
         """
         return Worker(self, name, on_release, clock)

@@ -19,9 +19,9 @@ __all__ = ["Follow", "Guard", "nodes_of"]
 _log = logging.getLogger("ringhash.members")
 
 Guard = Callable[[Plan], bool] | Rules
-"""Asked before dead nodes are taken out; to say no keeps them in for now.
+"""Asked before dead nodes are taken out; answering no keeps them in for now.
 
-A function is asked with the plan that takes them out. A `ringhash.Guard` is asked for its `reasons`,
+A function is asked with the plan that takes them out. A `ringhash.handover.Guard` is asked for its `reasons`,
 and says yes when there are none; it hears which nodes stop beating (`gone`), which beat again (`back`),
 and of every change of the members (`changed`), so its graces begin at the end of a ttl.
 """

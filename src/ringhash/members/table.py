@@ -108,7 +108,8 @@ class Members:
             routers: Any number of them; they should be changed by nobody else.
             grace: How many seconds after its ttl a dead node's keys are given away. Any follower
                 does it, for all.
-            guard: Asked first: a function of a `Plan` that says True or False, or a `ringhash.Guard`.
+            guard: Asked first: a function of a `Plan` that says True or False, or a
+                `ringhash.handover.Guard`.
                 See `ringhash.members.Guard`. Where several follow, each asks its own.
             poll: How often to look, in seconds; PostgreSQL also tells of changes at once.
             settle: How long to wait after such a message for more, so that a burst is one change.

@@ -89,7 +89,7 @@ class Assignment(ShardTable, Placement):
         try:
             places = np.array([numbers[name] for name in of], np.intp)
         except KeyError as error:
-            raise UnknownNodeError(f"a shard belongs to {error.args[0]!r}, which is no node") from None
+            raise UnknownNodeError(f"a shard belongs to {error.args[0]!r}, which is not a node") from None
         places.flags.writeable = False
         space = ModuloSpace(shards.count, shards.seed, shards.hash_tags)
         self = ShardTable.__new__(cls, names, places.astype(np.int32), shards.seed, shards.hash_tags)
@@ -349,7 +349,7 @@ def assign(
     given = weights_from(weights, "weights")
     unknown = sorted(given.keys() - {node.name for node in members})
     if unknown:
-        raise UnknownNodeError(f"there is no node {unknown[0]!r} to have a weight")
+        raise UnknownNodeError(f"a weight is given for {unknown[0]!r}, which is not a node")
     members = [node.weighing(given[node.name]) if node.name in given else node for node in members]
     if not members:
         raise EmptyRingError("there are no nodes, so no shard has one; add a node first")

@@ -191,7 +191,7 @@ class MixedRing(PointTable):
 
     It is a table of points as any ring is, so a lookup costs the same. Inside the ranges that are done it
     has the points of the ring after, outside those of the ring before. Where a range begins or ends between
-    two points, it has a point of its own, which belongs to whoever owns that position:
+    two points, it has a point of its own, which belongs to the owner of that position:
 
         before   ----A--------A----B------        done: the range [ ]
         after    ----A---C----A----B------

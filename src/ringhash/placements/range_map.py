@@ -64,7 +64,7 @@ class RangeMap(RangeTable, Placement):
             nodes that the rows name.
         keys: What the keys are: str, bytes, int, UUID, datetime, a tuple of these such as `(str, int)`, or
             their names. By default what the starts show.
-        unit: For tuples: how many first parts of a key stay together. No split falls inside of one.
+        unit: For tuples: how many first parts of a key stay together. No split falls inside one.
 
     Raises:
         ValueError: The starts are not in order, the first is not None, or nothing shows what the keys are.
@@ -290,7 +290,7 @@ class RangeMap(RangeTable, Placement):
             pin: A day until which no merge may take the new starts away.
 
         Raises:
-            ValueError: A range starts there already, the keys are not distinct, or one lies inside of a unit.
+            ValueError: A range starts there already, the keys are not distinct, or one lies inside a unit.
 
         Cost: about 0.1 ms at a million ranges, whatever their number.
 
@@ -304,9 +304,9 @@ class RangeMap(RangeTable, Placement):
             start = start_of(self.shape, self.unit, key)
             number = self._row(start)
             if start in edits:
-                raise ValueError(f"the map is to be split at {key!r} twice")
+                raise ValueError(f"{key!r} is given twice; give each split once")
             if self._start(number) == start:
-                raise ValueError(f"there is a split at {key!r} already, so nothing is to be done")
+                raise ValueError(f"there is already a split at {key!r}")
             edits[start] = (self.numbered[self._number(number)], until)
         return self._edited_by(edits)
 
@@ -420,7 +420,7 @@ class RangeMap(RangeTable, Placement):
         return self.numbered[self._number(number)], self._pins.get(start)
 
     def _edited_by(self, edits: Mapping[bytes, Entry | None], nodes: tuple[Node, ...] | None = None) -> Self:
-        """The map with other entries at some starts: None where none is to start."""
+        """The map with other entries at some starts; None removes a start."""
         nodes = self.nodes if nodes is None else nodes
         numbered, numbers = self.numbered, self._numbers
         new_names = (

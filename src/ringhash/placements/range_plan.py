@@ -109,7 +109,7 @@ def edits_of(before: RangeMap, plan: Plan) -> dict[bytes, Entry | None]:
         if new is None and not start:
             raise ValueError(f"{where}: takes the first range away")
         if new is not None and new[0] not in names:
-            raise ValueError(f"{where}: gives the range to {new[0]!r}, which is no node")
+            raise ValueError(f"{where}: gives the range to {new[0]!r}, which is not a node")
         edits[start] = new
     return edits
 

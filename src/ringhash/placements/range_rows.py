@@ -165,14 +165,14 @@ def start_of(shape: Shape, unit: int | None, key: Any) -> bytes:
     """Return the bytes at which a range may start.
 
     Raises:
-        ValueError: It is the lowest key, or it lies inside of a unit.
+        ValueError: It is the lowest key, or it lies inside a unit.
     """
     start: bytes = shape.encode(key, False)
     if not start:
         raise ValueError(f"{key!r} is the lowest key, where the first range starts already")
     if unit is not None and len(key) > unit:
         raise ValueError(
-            f"a split at {key!r} lies inside of a unit: the first {unit} parts stay together; "
+            f"a split at {key!r} lies inside a unit: the first {unit} parts stay together; "
             f"write {tuple(key[:unit])!r}"
         )
     return start

@@ -78,7 +78,9 @@ def simulate(
     True
     """
     if nodes < 1 or nodes + add < 1 or clients < 0 or accept < 1:
-        raise ValueError("there must be a node before and after, clients, and room for connections")
+        raise ValueError(
+            "there must be at least one node before and after, accept at least 1, and clients not negative"
+        )
     if not 0 < every < float("inf") or (batch is not None and batch < 1):
         raise ValueError("every must be finite and above 0, and batch at least 1")
     rng = np.random.default_rng(seed)

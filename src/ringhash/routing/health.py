@@ -29,7 +29,7 @@ _Indexes = np.ndarray[Any, np.dtype[np.intp]]
 
 
 def answering(placement: Placement, down: frozenset[str]) -> Placement:
-    """Return what answers while the nodes of these names are down; `placement` itself if none of it is.
+    """Return what answers while the nodes of these names are down; `placement` itself if all are up.
 
     Cost: with a walk that of `without`, else O(spans).
     """

@@ -38,5 +38,5 @@ def read(data: object) -> RouterSnapshot:
     seen = RouterSnapshot(placement, epoch, Pins(pins), running=running)
     for pin in pins:
         if pin.node not in placement:
-            raise ValueError(f"router.pins: {pin.key!r} is pinned to {pin.node!r}, which is no node")
+            raise ValueError(f"router.pins: {pin.key!r} is pinned to {pin.node!r}, which is not a node")
     return seen

@@ -14,7 +14,7 @@ class Route(NamedTuple):
 
     Args:
         node: The node that owns the key now.
-        epoch: The epoch of this answer. Of two routes of a key, the one of the later epoch is right.
+        epoch: The epoch of this answer. Of two routes of a key, the one with the higher epoch wins.
         moving: Whether a running handover will take the key from `source` to `target`.
         source: The node that the running handover takes the key from; None if it leaves the key alone.
         target: The node that the running handover gives the key to; None likewise.

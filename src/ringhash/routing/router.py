@@ -139,7 +139,7 @@ class Router(LiveLookup):
         return self.snapshot.answering.owner_at(position)
 
     def route(self, key: Any) -> Route:
-        """Return the owner of a key, as of which epoch, and whether a handover is to move it.
+        """Return the owner of a key, the epoch of the answer, and whether a handover will move the key.
 
         Args:
             key: As for `owner`.
@@ -359,7 +359,7 @@ class Router(LiveLookup):
     def carry(self, progress: Progress) -> int:
         """Enter, advance or leave a handover; what carries it out says how far it is.
 
-        Saying the same again changes nothing, so whoever has crashed says it once more.
+        Repeating a call changes nothing, so after a crash it can simply be made again.
 
         Args:
             progress: The plan, what of it is done, and the phase. "running" and "carried" route by what
@@ -393,8 +393,8 @@ class Router(LiveLookup):
 
         In a placement with a walk, each key of such a node goes to the node that `walk(key)` names next.
         Without a walk, lookups of these keys raise `NoNodeAvailableError`. Ownership does not change:
-        there is no plan, and the epoch stays. A mark belongs to this router: `to_dict` is without it,
-        and it goes when the node is removed.
+        there is no plan, and the epoch stays. Marks are local to a router: `to_dict` omits them,
+        and removing a node removes its mark.
 
         Raises:
             UnknownNodeError: There is no node of that name. Nothing was marked.
@@ -564,4 +564,4 @@ class Router(LiveLookup):
 
 def _check_plan(plan: object) -> None:
     if not isinstance(plan, Plan):
-        raise TypeError(f"a Plan is needed here, not {plain_type(plan)}")
+        raise TypeError(f"expected a Plan, not {plain_type(plan)}")

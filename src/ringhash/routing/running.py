@@ -98,8 +98,8 @@ class Running(NamedTuple):
         """Return the handover that `to_dict` described, of a router over `before`.
 
         Raises:
-            ValueError: A field is missing, unknown or wrong, or the plan is none of `before` or was
-                edited; the message names the field.
+            ValueError: A field is missing, unknown or wrong, or the plan was not made from `before` or
+                was edited; the message names the field.
         """
         record: Mapping[str, object] = check_fields(data, where, _FIELDS)
         plan = Plan.from_dict(record["plan"])
@@ -127,7 +127,7 @@ def check_phase(plan: Plan, done: Ranges, phase: object) -> None:
         raise ValueError(f"phase must be one of {', '.join(_PHASES)}, not {phase!r}")
     moving = plan.ranges
     if not done <= moving:
-        raise ValueError("positions are said to be done that the plan does not move")
+        raise ValueError("done has positions that the plan does not move")
     if phase in {"carried", "forward"} and done != moving:
         raise ValueError(f"a handover is not {phase} before everything is done")
     if phase == "back" and len(done):

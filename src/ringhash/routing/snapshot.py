@@ -38,7 +38,7 @@ class Change(NamedTuple):
 
 
 class RouterSnapshot(Snapshot):
-    """A router at one moment. It never changes, so that whoever reads it needs no lock.
+    """A router at one moment. It never changes, so reading it needs no lock.
 
     Attributes:
         placement: What all routers share; while a handover runs, the placement before it.

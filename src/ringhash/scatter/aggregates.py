@@ -230,7 +230,7 @@ class Distinct(Aggregate):
 
     @property
     def exact(self) -> bool:  # type: ignore[override]
-        """Whether the value is no estimate."""
+        """Whether the value is exact."""
         return not self.sketch
 
     def fold(self, rows: Sequence[Row]) -> Any:  # noqa: D102

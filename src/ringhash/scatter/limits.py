@@ -43,7 +43,7 @@ def check_fan_out(parts: int, warn_above: int | None) -> None:
     """Refuse or warn before anything is called.
 
     Raises:
-        ScatterForbiddenError: More than one part is to be asked inside `no_scatter()`.
+        ScatterForbiddenError: A scatter inside `no_scatter()` asks more than one part.
     """
     reason = _forbidden.get()
     if reason is not None and parts > 1:

@@ -26,7 +26,7 @@ class Parts(NamedTuple):
 
 
 def read_parts(nodes: Any, replicas: Mapping[str, Iterable[str]] | None = None) -> Parts:
-    """Return who is to be asked.
+    """Return the nodes to ask.
 
     Args:
         nodes: Names or `Node`s; or a mapping of parts (shards, ranges) to the node that has each; or
@@ -35,7 +35,7 @@ def read_parts(nodes: Any, replicas: Mapping[str, Iterable[str]] | None = None) 
         replicas: Other nodes that can answer for a part.
 
     Raises:
-        TypeError: `nodes` is none of these.
+        TypeError: `nodes` is of another type.
         ValueError: A part is named twice.
 
     >>> read_parts(["a", "b"], {"a": ["a2"]}).parts
@@ -52,7 +52,7 @@ def read_parts(nodes: Any, replicas: Mapping[str, Iterable[str]] | None = None) 
     names = [part for part, _ in pairs]
     if len(set(names)) != len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise ValueError(f"{twice!r} is to be asked twice; give each part once")
+        raise ValueError(f"{twice!r} is given twice; give each part once")
     others = {part: tuple(map(_name, more)) for part, more in (replicas or {}).items()}
     parts = tuple(Part(part, tuple(dict.fromkeys((node, *others.get(part, ()))))) for part, node in pairs)
     shares = None if isinstance(nodes, Mapping) else _shares(nodes, names)

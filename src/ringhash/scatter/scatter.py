@@ -327,7 +327,7 @@ class Scatter:
     def _fan(self) -> tuple[Fan, Observer, float]:
         parts, shares, down = read_parts(self._nodes, self._replicas)
         if not parts:
-            raise ScatterError("there is nobody to ask: the nodes are empty", Coverage(0, 0))
+            raise ScatterError("there are no nodes to ask", Coverage(0, 0))
         unknown = sorted(self.rules.need.names - {part.name for part in parts})
         if unknown:
             raise ScatterError(f"need names {unknown[0]!r}, which is not asked", Coverage(len(parts), 0))

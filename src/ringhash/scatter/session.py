@@ -97,7 +97,7 @@ class Ask:
         callback()
 
     def _cancel(self) -> list[Callable[[], object]]:
-        """Mark it, and return what is to be called."""
+        """Mark it, and return what to call."""
         with self._lock:
             self._cancelled = True
             callbacks, self._callbacks = self._callbacks, []
