@@ -417,9 +417,15 @@ cdef object NODE = "node"  # what `distinct` nearly always is: one object, compa
 cdef inline Py_ssize_t count_of(object n) except -1:
     """How many nodes are asked for."""
     cdef Py_ssize_t count
-    if rare(not is_int(<PyObject*>n)) and (PyBool_Check(n) or not PyIndex_Check(n)):
+    cdef int overflow = 0
+    if is_int(<PyObject*>n):
+        count = int_value(<PyObject*>n, &overflow)
+        if rare(overflow != 0):
+            count = 0x7FFFFFFFFFFFFFFF if overflow > 0 else 0
+    elif PyBool_Check(n) or not PyIndex_Check(n):
         raise TypeError(f"n must be an int of at least 1, not {n!r}")
-    count = clipped_size(n, NULL)
+    else:
+        count = clipped_size(n, NULL)
     if rare(count < 1):
         raise ValueError(f"n must be at least 1, not {n}")
     return count
