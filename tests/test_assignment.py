@@ -280,3 +280,9 @@ def test_the_comparison() -> None:
     late = {m: some[-1] for m, some in by_method.items()}
     assert late["sticky"].peak_to_mean < late["ring"].peak_to_mean < late["proportional"].peak_to_mean
     assert late["modulo"].moved > 20 * late["sticky"].moved
+
+
+def test_nodes_of_an_assignment_may_be_names() -> None:
+    assert Assignment(Shards(2), ["a", "b"], ["a", "b"]).nodes == (Node("a"), Node("b"))
+    with pytest.raises(TypeError, match=r"write \['a'\]"):
+        Assignment(Shards(2), "a")

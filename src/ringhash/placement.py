@@ -252,12 +252,20 @@ class Placement(Immutable):
 
     @classmethod
     def from_dict(cls, data: object, where: str = "") -> Self:
-        """Return the placement that `to_dict` described.
+        """Return the placement that `to_dict` described; `Placement.from_dict` reads every kind.
 
         Raises:
-            ValueError: A field is missing, unknown or wrong; the message names it.
+            ValueError: A field is missing, unknown or wrong, or it is of another kind; the message names it.
+
+        >>> from ringhash import Ring
+        >>> Placement.from_dict(Ring(["gw-1"]).to_dict())
+        Ring(['gw-1'], vnodes=160)
         """
-        raise NotImplementedError
+        where = where or "placement"
+        made = placement_from(data, where)
+        if not isinstance(made, cls):
+            raise ValueError(f"{where}.kind: {made.kind!r} is not a {cls.__name__}")
+        return made
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Placement):

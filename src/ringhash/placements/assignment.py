@@ -48,7 +48,7 @@ class Assignment(ShardTable, Placement):
 
     Args:
         shards: The shards.
-        nodes: The nodes, in any order.
+        nodes: `Node`s or names, in any order; or a mapping of names to weights.
         owners: The name of the node of each shard, None for nobody; by default, nobody has any.
 
     Raises:
@@ -76,10 +76,13 @@ class Assignment(ShardTable, Placement):
     _space: ModuloSpace
 
     def __new__(
-        cls, shards: Shards, nodes: Iterable[Node] = (), owners: Sequence[str | None] | None = None
+        cls,
+        shards: Shards,
+        nodes: Iterable[str | Node] | Mapping[str, float] = (),
+        owners: Sequence[str | None] | None = None,
     ) -> Self:
         """Check everything, then build; there is no `__init__` that could be called again."""
-        members = tuple(_distinct(nodes))
+        members = tuple(_distinct(nodes_from(nodes, "nodes")))
         names = tuple([node.name for node in members])
         numbers: dict[str | None, int] = {name: i for i, name in enumerate(names)}
         numbers[None] = -1
