@@ -12,7 +12,18 @@ from conformance_program import ask, build, key_from, plain
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ringhash import Directory, EmptyRingError, Node, NoNodeAvailableError, Placement, RangeMap, Ring, Router, Shards, assign
+from ringhash import (
+    Directory,
+    EmptyRingError,
+    Node,
+    NoNodeAvailableError,
+    Placement,
+    RangeMap,
+    Ring,
+    Router,
+    Shards,
+    assign,
+)
 from ringhash.handover import Handover
 from ringhash.plan import Plan
 
@@ -135,9 +146,7 @@ DRAWN = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCh
 
 @st.composite
 def rings(draw: st.DrawFn) -> Ring:
-    return Ring(
-        draw(NODES), vnodes=draw(st.integers(1, 40)), seed=draw(SEEDS), hash_tags=draw(st.booleans())
-    )
+    return Ring(draw(NODES), vnodes=draw(st.integers(1, 40)), seed=draw(SEEDS), hash_tags=draw(st.booleans()))
 
 
 @st.composite
@@ -161,7 +170,9 @@ def maps(draw: st.DrawFn) -> RangeMap:
 
 
 @given(
-    placement=st.one_of(rings(), maps(), st.builds(lambda n, count: assign(count, n), NODES, st.integers(1, 40))),
+    placement=st.one_of(
+        rings(), maps(), st.builds(lambda n, count: assign(count, n), NODES, st.integers(1, 40))
+    ),
     keys=st.lists(KEYS, min_size=1, max_size=8),
     data=st.data(),
 )
@@ -229,7 +240,8 @@ def test_routing_at_every_step_of_a_handover(program: Path, kind: str) -> None:
     assert len({json.dumps(state) for state in states}) > 2
     keys = [f"k{i}" for i in range(40)]
     requests = [
-        {"document": state, "ask": [{"ask": "route", "key": {"str": key}} for key in keys]} for state in states
+        {"document": state, "ask": [{"ask": "route", "key": {"str": key}} for key in keys]}
+        for state in states
     ]
     expected = [[Router.from_dict(state).owner(key) for key in keys] for state in states]
     assert ask(program, requests) == expected

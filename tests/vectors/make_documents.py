@@ -38,13 +38,21 @@ def owners(keys: list[Any]) -> list[dict[str, Any]]:
 
 def lists(keys: list[Any], n: int) -> list[dict[str, Any]]:
     return [
-        {"ask": "owners", "key": plain(key), "n": n, "zones": zones} for key in keys for zones in (False, True)
+        {"ask": "owners", "key": plain(key), "n": n, "zones": zones}
+        for key in keys
+        for zones in (False, True)
     ]
 
 
 def of_placements() -> list[tuple[str, dict[str, Any], list[dict[str, Any]]]]:
     zoned = Ring(
-        [Node("a", 1, "z1"), Node("b", 2.5, "z1"), Node("c", 0.001), Node("é", 1.15, "é"), Node("d", 4, "z2")],
+        [
+            Node("a", 1, "z1"),
+            Node("b", 2.5, "z1"),
+            Node("c", 0.001),
+            Node("é", 1.15, "é"),
+            Node("d", 4, "z2"),
+        ],
         vnodes=10,
         seed=2**64 - 1,
         hash_tags=True,
@@ -55,27 +63,62 @@ def of_placements() -> list[tuple[str, dict[str, Any], list[dict[str, Any]]]]:
         [(None, "db-1"), (datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC), "db-2"),
          (datetime(2024, 10, 27, 1, 0, tzinfo=UTC), "db-3")]
     )  # fmt: skip
-    berlin = [datetime.fromisoformat(text) for text in ("2024-10-27T02:30:00+02:00", "2024-10-27T02:30:00+01:00")]
+    berlin = [
+        datetime.fromisoformat(text) for text in ("2024-10-27T02:30:00+02:00", "2024-10-27T02:30:00+01:00")
+    ]
     tuples = RangeMap(
         [(None, "a"), (("acme",), "b"), (("acme", 7), "c"), (("acme\0",), "d"), (("b", -(2**63)), "a")],
         keys=(str, int),
     )
-    pairs = [("acme", -1), ("acme", 7), ("acme", 6), ("acme\0", 0), ("acm", 9), ("b", 0), ("",), ("acme", 7, 7)]
+    pairs = [
+        ("acme", -1),
+        ("acme", 7),
+        ("acme", 6),
+        ("acme\0", 0),
+        ("acm", 9),
+        ("b", 0),
+        ("",),
+        ("acme", 7, 7),
+    ]
     integers = RangeMap([(None, "a"), (-1, "b"), (0, "c"), (2**63, "d"), (2**64 - 1, "a")])
     texts = RangeMap([(None, "a"), ("\uff00", "b"), ("\U00010002", "c")])
     raw = RangeMap([(None, "a"), (b"\x00", "b"), (b"\xff", "c")])
     uuids = RangeMap([(None, "a"), (UUID(int=1), "b"), (UUID(int=2**127), "c")])
-    directory = Directory(zoned, {"acme": "b", b"\xff": "a", 7: "d", "{a}x": "c", "": "é"}).dedicate("big", "own")
+    directory = Directory(zoned, {"acme": "b", b"\xff": "a", 7: "d", "{a}x": "c", "": "é"}).dedicate(
+        "big", "own"
+    )
     over = Directory(RangeMap([(None, "a"), ("m", "b")]), {"zoe": "a", "": "b"})
-    entries: list[Any] = ["acme", b"acme", b"\xff", 7, "{acme}1", "a", "{a}", "", b"", "big", "zoe", "m", "other"]
+    entries: list[Any] = [
+        "acme",
+        b"acme",
+        b"\xff",
+        7,
+        "{acme}1",
+        "a",
+        "{a}",
+        "",
+        b"",
+        "big",
+        "zoe",
+        "m",
+        "other",
+    ]
     return [
         ("a ring of one node", Ring(["a"]).to_dict(), [*owners(KEYS), *lists(KEYS[:3], 2)]),
         ("a ring of nobody", Ring([]).to_dict(), lists(KEYS[:2], 2)),
         ("a ring with tags, zones and weights", zoned.to_dict(), [*owners(KEYS), *lists(KEYS[:20], 4)]),
         ("a ring with a tie", tied.to_dict(), [*owners(["key-22022553"]), *lists(["key-22022553"], 3)]),
-        ("a ring of what may be left out", {"kind": "ring", "nodes": [{"name": "b"}, {"name": "a"}]}, owners(KEYS)),
+        (
+            "a ring of what may be left out",
+            {"kind": "ring", "nodes": [{"name": "b"}, {"name": "a"}]},
+            owners(KEYS),
+        ),
         ("an assignment", assign(Shards(100), ["a", Node("b", 2)]).to_dict(), owners(KEYS)),
-        ("an assignment with tags", assign(Shards(9, seed=1, hash_tags=True), ["a", "b"]).to_dict(), owners(KEYS)),
+        (
+            "an assignment with tags",
+            assign(Shards(9, seed=1, hash_tags=True), ["a", "b"]).to_dict(),
+            owners(KEYS),
+        ),
         (
             "an assignment of nobody",
             unassigned,
@@ -84,7 +127,11 @@ def of_placements() -> list[tuple[str, dict[str, Any], list[dict[str, Any]]]]:
         ("ranges of text", texts.to_dict(), owners([*KEYS, "z", "\ue000", "\ufb00", "\uff61", "\U00010478"])),
         ("ranges of bytes", raw.to_dict(), owners([*KEYS, b"\x00", b"\xfe\xff", b"\xff\x00"])),
         ("ranges of integers", integers.to_dict(), owners([*KEYS, -2, 2**63 - 1])),
-        ("ranges of UUIDs", uuids.to_dict(), owners([*KEYS, UUID(int=1), UUID(int=2**127 - 1), UUID(int=2**128 - 1)])),
+        (
+            "ranges of UUIDs",
+            uuids.to_dict(),
+            owners([*KEYS, UUID(int=1), UUID(int=2**127 - 1), UUID(int=2**128 - 1)]),
+        ),
         ("ranges of moments", moments.to_dict(), owners([*KEYS, *berlin, datetime(1, 1, 1, tzinfo=UTC)])),
         ("ranges of tuples", tuples.to_dict(), owners([*KEYS, *pairs])),
         ("a directory over a ring", directory.to_dict(), owners([*KEYS, *entries])),

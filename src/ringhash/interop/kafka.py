@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -52,6 +52,9 @@ class KafkaPartitioner(ProgramPlacement):
             check_points(count, "partitions")
             names = [str(i) for i in range(count)]
         else:
+            if isinstance(partitions, Mapping):  # partitions are equal
+                for name, weight in partitions.items():
+                    whole_number(weight, f"the weight of {name!r}", 1, 1)
             names = read_listed(partitions, "partitions")
         if not names or names != [str(i) for i in range(len(names))]:
             raise ValueError("there must be a partition, and they are named by the numbers from 0 on")
