@@ -84,9 +84,13 @@ types: $(VENV)/.core $(VENV)/.lint ## Static types, and the stub against the bui
 	$(BIN)/mypy --strict src $(wildcard tests/typing_*.py)
 	$(BIN)/python -m mypy.stubtest ringhash._core ringhash._ordered ringhash.interop._table --mypy-config-file pyproject.toml
 
+# Two builds of one commit are one file, byte for byte: the time in them is that of the commit.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1700000000)
+
 build: $(VENV)/.lint ## The sdist, and this machine's wheel made from it, in dist/
 	rm -rf dist
 	$(BIN)/python -m build
+	$(BIN)/python .ci/even_sdist.py dist/*.tar.gz
 	$(BIN)/python .ci/check_dists.py dist/*
 	$(BIN)/twine check --strict dist/*
 

@@ -30,10 +30,10 @@ class BuildCore(build_ext):
     compile_args: ClassVar = {"msvc": ["/O2"]}
 
     def build_extensions(self):
+        # The folder of a build is another each time; without it two builds are one file.
+        unix = [OPTIMIZE, *SANITIZE_FLAGS, f"-ffile-prefix-map={Path.cwd()}=."]
         for extension in self.extensions:
-            extension.extra_compile_args = self.compile_args.get(
-                self.compiler.compiler_type, [OPTIMIZE, *SANITIZE_FLAGS]
-            )
+            extension.extra_compile_args = self.compile_args.get(self.compiler.compiler_type, unix)
             extension.extra_link_args = SANITIZE_FLAGS
         super().build_extensions()
 
