@@ -1,6 +1,6 @@
-"""Makes an sdist the same file wherever and whenever it is built: even times, owners and order in the archive.
+"""Makes an sdist one file wherever and whenever it is built: even times, owners and order in the archive.
 
-    SOURCE_DATE_EPOCH=1700000000 python .ci/even_sdist.py dist/*.tar.gz
+SOURCE_DATE_EPOCH=1700000000 python .ci/even_sdist.py dist/*.tar.gz
 """
 
 import gzip
@@ -14,7 +14,10 @@ from pathlib import Path
 def even(path: Path, moment: int) -> None:
     """Rewrite the archive at `path` with `moment` as the time of all its members, and nobody as their owner."""
     unpacked = io.BytesIO()
-    with tarfile.open(path) as old, tarfile.open(fileobj=unpacked, mode="w", format=tarfile.PAX_FORMAT) as new:
+    with (
+        tarfile.open(path) as old,
+        tarfile.open(fileobj=unpacked, mode="w", format=tarfile.PAX_FORMAT) as new,
+    ):
         for member in sorted(old.getmembers(), key=lambda one: one.name):
             content = old.extractfile(member) if member.isfile() else None
             plain = tarfile.TarInfo(member.name)
