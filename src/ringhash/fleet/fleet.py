@@ -12,7 +12,7 @@ from typing import Any, Self
 from ringhash.databases import Database, Transaction, open_database
 from ringhash.errors import DatabaseAddressError, FenceError, Moved, Moving, UnknownNodeError
 from ringhash.fleet.addresses import addresses_of, reading_of
-from ringhash.fleet.fence import RETRY, create_fence, fence_statement, verdict
+from ringhash.fleet.fence import REGISTRY, RETRY, create_fence, fence_statement, verdict
 from ringhash.fleet.metrics import FleetMetrics
 from ringhash.fleet.replicas import Replicas
 from ringhash.membership import find_name
@@ -22,7 +22,6 @@ from ringhash.routing.snapshot import RouterSnapshot
 
 __all__ = ["Fleet"]
 
-_REGISTRY = "CREATE TABLE IF NOT EXISTS ringhash_registry (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
 _REGISTER = "INSERT INTO ringhash_registry (name, value) VALUES ('fence', ?) ON CONFLICT (name) DO NOTHING"
 _MOST_REDIRECTS = 4  # in one round; keys that are sent on and on are moving
 
@@ -155,7 +154,7 @@ class Fleet:
                 if tx.dialect == "postgresql":
                     tx.execute("SELECT pg_advisory_xact_lock(hashtext('ringhash_fence'))")
                 create_fence(tx)
-                tx.execute(_REGISTRY)
+                tx.execute(REGISTRY)
                 tx.execute(_REGISTER, [reading])
                 there = tx.execute("SELECT value FROM ringhash_registry WHERE name = 'fence'").rows[0][0]
             if there != reading:
