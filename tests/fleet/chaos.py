@@ -53,7 +53,9 @@ class Outcome(NamedTuple):
 
 def placement_of(kind: str) -> Any:
     return {
-        "ranges": lambda: RangeMap([(None, "db-1"), ("k04", "db-2"), ("k08", "db-1"), ("k12", "db-2")], keys=str),
+        "ranges": lambda: RangeMap(
+            [(None, "db-1"), ("k04", "db-2"), ("k08", "db-1"), ("k12", "db-2")], keys=str
+        ),
         "ring": lambda: Ring(NODES, vnodes=4),
         "shards": lambda: assign(Shards(8), NODES),
     }[kind]()
@@ -62,7 +64,9 @@ def placement_of(kind: str) -> Any:
 class Run:
     """One run: servers, processes, faults, and the reckoning."""
 
-    def __init__(self, seconds: float, db: str, kind: str, fenced: bool, seed: int, workers: int = 4, moves: int = 0) -> None:
+    def __init__(
+        self, seconds: float, db: str, kind: str, fenced: bool, seed: int, workers: int = 4, moves: int = 0
+    ) -> None:
         self.seconds, self.db, self.kind, self.fenced = seconds, db, kind, fenced
         self.random = random.Random(seed)
         self.folder = Path(tempfile.mkdtemp(prefix="rh-chaos-", dir="/tmp"))
@@ -122,7 +126,13 @@ class Run:
 
     def _start(self, what: str, number: int) -> subprocess.Popen[bytes]:
         log = (self.folder / f"{what}-{number}.err").open("ab")
-        command = [sys.executable, str(HERE / "chaos_process.py"), what, str(self.folder / "config.json"), str(number)]
+        command = [
+            sys.executable,
+            str(HERE / "chaos_process.py"),
+            what,
+            str(self.folder / "config.json"),
+            str(number),
+        ]
         with log:
             return subprocess.Popen(command, stderr=log, stdout=log)
 
@@ -237,9 +247,7 @@ def main() -> int:
     kinds = [options.kind] if options.kind else ["ranges", "ring", "shards"]
     bad = 0
     for kind in kinds:
-        outcome = Run(
-            options.seconds / len(kinds), options.db, kind, not options.control, options.seed
-        ).run()
+        outcome = Run(options.seconds / len(kinds), options.db, kind, not options.control, options.seed).run()
         print(f"{kind}: {outcome.acknowledged} writes acknowledged, {outcome.lost} lost, {outcome.double} in two places, "
               f"{outcome.astray} astray, {outcome.missed} missed by readers")  # fmt: skip
         print("   ", ", ".join(f"{name} {count}" for name, count in sorted(outcome.counts.items())))

@@ -1,6 +1,6 @@
 """The processes of chaos.py: `worker` writes and reads through a router that is often out of date, `carrier` moves keys.
 
-    python chaos_process.py worker|carrier CONFIG NUMBER
+python chaos_process.py worker|carrier CONFIG NUMBER
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import json
 import random
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +43,8 @@ def write_router(config: dict[str, Any], document: dict[str, object]) -> None:
 class Plain(Fleet):
     """The control: the owner as the router knows it, and no fence."""
 
-    @contextmanager
-    def _enter(self, key: Any, write: bool, wait: float | None, stale: float | None = None) -> Any:
-        with self.database(self._owner(key)).transaction(write=write) as tx:
-            yield tx
+    def _block(self, key: Any, write: bool, wait: float | None, stale: float | None) -> Any:
+        return self.database(self._owner(key)).transaction(write=write)
 
 
 def worker(config: dict[str, Any], number: int) -> None:
@@ -74,7 +71,9 @@ def worker(config: dict[str, Any], number: int) -> None:
                     mine.setdefault(key, set()).add(entry)
                 else:
                     with fleet.read(key) as tx:
-                        found = {row[0] for row in tx.execute("SELECT id FROM entries WHERE tenant = ?", [key])}
+                        found = {
+                            row[0] for row in tx.execute("SELECT id FROM entries WHERE tenant = ?", [key])
+                        }
                     missed = mine.get(key, set()) - found
                     log.write(f"missed {len(missed)} {key}\n" if missed else f"read {entry} {key}\n")
             except OutcomeUnknownError:

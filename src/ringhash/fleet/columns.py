@@ -64,8 +64,8 @@ def add_column(database: Database, table: Table, placement: Placement) -> None:
     Raises:
         ColumnError: The table has the column of another seed or other tags, or it has no key of its own.
 
-    Cost: PostgreSQL 11 and later, and SQLite, add it without rewriting the table; the index reads it once, and
-    writers of the table wait for it in PostgreSQL.
+    Cost: PostgreSQL 11 and later, and SQLite, add it without rewriting the table; the index reads it once,
+    and writers of the table wait for it in PostgreSQL.
     """
     if not table.columns:
         raise ColumnError(
