@@ -1,6 +1,6 @@
 """What a fenced write costs beside the same transaction on a bare pool: python -m benchmarks.fleet
 
-A PostgreSQL server of its own, ratios within one run, medians of many rounds, the two by turns: over a socket of
+A PostgreSQL server of its own, ratios within one run, medians of many rounds, by turns: over a socket of
 this machine, and over a wire that takes half a millisecond each way. Needs PostgreSQL and the extra `fleet`.
 """
 

@@ -1,10 +1,11 @@
 """Faults on a fleet: keys move to and fro between two databases while processes write and read through old routers.
 
-    python tests/fleet/chaos.py --seconds 60 [--db sqlite] [--kind ranges|ring|shards] [--control]
+    python tests/fleet/chaos.py --seconds 60 [--db sqlite] [--kind tenants] [--control]
 
-Workers and the carrier are killed with SIGKILL and stopped with SIGSTOP for longer than a switch takes; PostgreSQL servers are
-restarted at once; connections break after the COMMIT, before its answer. At the end every write that was acknowledged must
-lie in the database of its owner, once; no reader may have missed one. `--control` takes the fence away and must find both.
+Workers and the carrier are killed with SIGKILL and stopped with SIGSTOP for longer than a switch takes; PostgreSQL
+servers are restarted at once; connections break after the COMMIT, before its answer. At the end every write that was
+acknowledged must lie in the database of its owner, once; no reader may have missed one. `--control` takes the fence
+away and must find both.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "leases")]
 from chaos_process import ENTRIES, keys_of  # noqa: E402
 from proxy import Proxy  # noqa: E402
 
-from ringhash import RangeMap, Ring, Router, Shards, assign  # noqa: E402
+from ringhash import Directory, RangeMap, Ring, Router, Shards, assign  # noqa: E402
 from ringhash.fleet import Fleet, RowSwitch  # noqa: E402
 from ringhash.handover import Handover  # noqa: E402
 
 NODES = ["db-1", "db-2"]
+KINDS = ["ranges", "ring", "shards", "tenants"]
 
 
 class Outcome(NamedTuple):
@@ -58,6 +60,7 @@ def placement_of(kind: str) -> Any:
         ),
         "ring": lambda: Ring(NODES, vnodes=4),
         "shards": lambda: assign(Shards(8), NODES),
+        "tenants": lambda: Directory(Ring(NODES, vnodes=4), {"k03": "db-1", "k07": "db-2"}),
     }[kind]()
 
 
@@ -240,11 +243,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--db", choices=["postgres", "sqlite"], default="postgres")
-    parser.add_argument("--kind", choices=["ranges", "ring", "shards"], default=None)
+    parser.add_argument("--kind", choices=KINDS, default=None)
     parser.add_argument("--control", action="store_true", help="without the fence: must find faults")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
-    kinds = [options.kind] if options.kind else ["ranges", "ring", "shards"]
+    kinds = [options.kind] if options.kind else KINDS
     bad = 0
     for kind in kinds:
         outcome = Run(options.seconds / len(kinds), options.db, kind, not options.control, options.seed).run()

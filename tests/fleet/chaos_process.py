@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ringhash import RangeMap, Router
+from ringhash import Directory, RangeMap, Router
 from ringhash.databases import OutcomeUnknownError
 from ringhash.errors import FenceError, JournalError, Moved, Moving
 from ringhash.fleet import Fleet, RowSwitch, Table
@@ -106,7 +106,7 @@ def carrier(config: dict[str, Any], number: int) -> None:
                     journal.unlink()
                     continue
             else:
-                plan = router.plan_to(another(router, rng))
+                plan = router.plan_to(another(config, router, rng))
                 if not len(plan):
                     continue
                 handover = Handover(router, plan, mover, journal=journal, on_epoch=told, timeout=120.0)
@@ -142,11 +142,16 @@ def carry(handover: Handover, rng: random.Random, log: Any) -> None:
             handover.retry()
 
 
-def another(router: Router, rng: random.Random) -> Any:
+def another(config: dict[str, Any], router: Router, rng: random.Random) -> Any:
     placement = router.placement
     if isinstance(placement, RangeMap):
         row = rng.choice(list(placement.rows))
         return placement.move(row.start, rng.choice(["db-1", "db-2"]))
+    if isinstance(placement, Directory):
+        tenant = rng.choice(keys_of(config))
+        if placement.entry(tenant) is not None and rng.random() < 0.3:
+            return placement.without_entries(tenant)
+        return placement.with_entries({tenant: rng.choice(["db-1", "db-2"])})
     if len(placement.names) == 2:
         return placement.changed(remove=[rng.choice(["db-1", "db-2"])])
     return placement.changed(add=["db-1" if "db-2" in placement else "db-2"])

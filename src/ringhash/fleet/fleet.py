@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from ringhash.databases import Database, Transaction, open_database
@@ -294,6 +295,8 @@ class _Block:
         self._context, tx = self._fleet._admitted(*self._asked)
         return tx
 
-    def __exit__(self, *error: object) -> bool | None:
-        assert self._context is not None  # noqa: S101  for mypy
-        return self._context.__exit__(*error)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._context is not None  # noqa: S101  it was entered
+        return self._context.__exit__(kind, error, trace)
