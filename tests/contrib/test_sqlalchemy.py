@@ -11,9 +11,30 @@ from typing import Any
 import pytest
 
 sa = pytest.importorskip("sqlalchemy")
-from sqlalchemy import ForeignKey, and_, bindparam, delete, func, insert, literal, or_, select, text, union, update
+from sqlalchemy import (
+    ForeignKey,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    text,
+    union,
+    update,
+)
 from sqlalchemy import exc as sa_exc
-from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, joinedload, mapped_column, relationship, selectinload
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    aliased,
+    joinedload,
+    mapped_column,
+    relationship,
+    selectinload,
+)
 
 from ringhash import Directory, Ring, Router, assign
 from ringhash.contrib.sqlalchemy import CrossShardError, KeyChangeError, NoKeyError, Sharding
@@ -197,7 +218,12 @@ def test_a_condition_on_the_key_decides(files: World) -> None:
         (select(User).join(Order).where(User.id == user), {}),
         (select(User).outerjoin(User.orders).where(User.id == user), {}),
         (select(User).where(User.id == user, User.orders.any(Order.what == "db-2")), {}),
-        (select(User).where(User.id == user, User.id.in_(select(Order.user_id).where(Order.user_id == user))), {}),
+        (
+            select(User).where(
+                User.id == user, User.id.in_(select(Order.user_id).where(Order.user_id == user))
+            ),
+            {},
+        ),
         (select(User).join(User.country).where(User.id == user), {}),
         (select(User).options(joinedload(User.orders)).where(User.id == user), {}),
         (select(User).where(User.id == user).order_by(User.name).limit(1), {}),
@@ -264,7 +290,9 @@ def test_scatter_is_allowed_by_name(world: World) -> None:
     with world.Session() as session:
         found = session.scalars(select(User), execution_options={"scatter": True}).all()
         assert sorted(user.id for user in found) == everyone
-        pairs = session.execute(select(User.id, Order.what).join(User.orders).execution_options(scatter=True)).all()
+        pairs = session.execute(
+            select(User.id, Order.what).join(User.orders).execution_options(scatter=True)
+        ).all()
         assert sorted(pair[0] for pair in pairs) == everyone
         for wrong in (
             select(User).order_by(User.id),
@@ -284,7 +312,9 @@ def test_several_keys_ask_only_their_owners(world: World) -> None:
     keys = [world.of["db-1"][0], world.of["db-3"][0], world.of["db-3"][1]]
     with world.Session() as session:
         found: list[User] = []
-        asked = world.asked.shards(lambda: found.extend(session.scalars(select(User).where(User.id.in_(keys)))))
+        asked = world.asked.shards(
+            lambda: found.extend(session.scalars(select(User).where(User.id.in_(keys))))
+        )
         assert sorted(asked) == ["db-1", "db-3"]
         assert sorted(user.id for user in found) == sorted(keys)
         assert session.scalars(select(User).where(User.id.in_([]))).all() == []
@@ -357,22 +387,36 @@ def test_the_key_of_a_row_cannot_change(world: World) -> None:
         assert session.scalars(select(Order).where(Order.user_id == user)).one().what == "db-2"
 
 
-def test_without_the_guard_the_row_would_be_lost(files: World) -> None:
+def test_without_the_guards_rows_are_lost(tmp_path: Path) -> None:
     """The negative control: this is what SQLAlchemy alone does."""
     from ringhash.contrib.sqlalchemy import session as module
 
-    user, far = files.of["db-2"][0], files.of["db-1"][0]
-    with files.Session() as session:
+    engines = {name: sa.create_engine(f"sqlite:///{tmp_path / name}.db") for name in NAMES}  # no foreign keys
+    world = World(engines)
+    here, far = world.of["db-2"][0], world.of["db-1"][0]
+    with world.Session() as session:
         sa.event.remove(session, "before_flush", module._refuse_key_changes)
-        with session.no_autoflush:
-            order = session.scalars(select(Order).where(Order.user_id == user)).one()
-            order.user_id = files.of["db-2"][1]
-            session.execute(
-                insert(User), [{"id": far + 10**6, "name": "x"}], execution_options={"autoflush": False}
+        order = session.scalars(select(Order).where(Order.user_id == here)).one()
+        order.user_id = far
+        session.commit()
+        assert (
+            len(session.scalars(select(Order.id).where(Order.user_id == far)).all()) == 1
+        )  # its own, not this
+        with engines["db-2"].connect() as connection:
+            assert (
+                connection.scalar(select(Order.__table__.c.user_id).where(Order.__table__.c.id == 1)) == far
             )
-        session.flush()
-        assert 1 in files.ids("db-2", Order.__table__)  # the row stays, whatever its key says
+        user = User(id=far, name="twice")
+        session.add(user)
+        with pytest.raises(sa_exc.IntegrityError):
+            session.flush()
         session.rollback()
+        user.id = world.of["db-3"][9]
+        session.add(user)
+        session.commit()
+        assert world.of["db-3"][9] in world.ids("db-1")  # where nobody looks for it
+    for engine in engines.values():
+        engine.dispose()
 
 
 # --- writing ---
@@ -392,12 +436,11 @@ def test_new_objects_go_to_their_owners(world: World) -> None:
     with world.Session.begin() as session:
         session.delete(session.scalars(select(Order).where(Order.user_id == keys[0], Order.id == 900)).one())
     assert [900 in world.ids(name, Order.__table__) for name in NAMES] == [False, True, True]
-    with world.Session() as session, pytest.raises(NoKeyError, match="is None"):
-        session.add(User(name="keyless"))
-        session.flush()
-    with world.Session() as session, pytest.raises(NoKeyError, match="scatter"):
-        session.add(Country(code="xx"))
-        session.flush()
+    for keyless, message in ((User(name="keyless"), "is None"), (Country(code="xx"), "scatter")):
+        with world.Session() as session:
+            session.add(keyless)
+            with pytest.raises(NoKeyError, match=message):
+                session.flush()
 
 
 def test_an_object_that_failed_may_get_another_key(files: World) -> None:
@@ -422,9 +465,14 @@ def test_bulk_inserts_are_split(world: World) -> None:
         pending = User(id=world.of["db-2"][40], name="pending")
         session.add(pending)  # what is flushed on the way goes to its own shard
         session.execute(insert(User), rows)
-        back = session.scalars(insert(User).returning(User.id), [{"id": k, "name": "r"} for k in world.of["db-1"][50:52] + world.of["db-3"][50:52]])
+        back = session.scalars(
+            insert(User).returning(User.id),
+            [{"id": k, "name": "r"} for k in world.of["db-1"][50:52] + world.of["db-3"][50:52]],
+        )
         assert sorted(back) == sorted(world.of["db-1"][50:52] + world.of["db-3"][50:52])
-        session.execute(insert(User).values(id=world.of["db-3"][60 % len(world.of["db-3"])] + 10**9, name="one"))
+        session.execute(
+            insert(User).values(id=world.of["db-3"][60 % len(world.of["db-3"])] + 10**9, name="one")
+        )
     for name in NAMES:
         assert set(world.of[name][10:30]) <= set(world.ids(name))
         assert all(world.router.owner(key) == name for key in world.ids(name))
@@ -450,7 +498,9 @@ def test_bulk_inserts_are_split(world: World) -> None:
 def test_updates_and_deletes_by_key(world: World) -> None:
     key = world.of["db-1"][0]
     with world.Session.begin() as session:
-        assert world.asked.shards(lambda: session.execute(update(User).where(User.id == key).values(name="u"))) == ["db-1"]
+        assert world.asked.shards(
+            lambda: session.execute(update(User).where(User.id == key).values(name="u"))
+        ) == ["db-1"]
         session.execute(delete(Order).where(Order.user_id == bindparam("k")), {"k": key})
         session.execute(delete(User).where(User.id == key))
     assert key not in world.ids("db-1")
@@ -548,7 +598,9 @@ def test_asyncio(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> N
                 assert {name for name, _ in asked.asked} == {"db-2"}
                 with pytest.raises(NoKeyError):
                     await session.execute(select(User))
-                await session.execute(insert(User), [{"id": world.of[name][20], "name": "a"} for name in NAMES])
+                await session.execute(
+                    insert(User), [{"id": world.of[name][20], "name": "a"} for name in NAMES]
+                )
                 session.add(User(id=world.of["db-1"][21], name="b"))
                 await session.commit()
             async with sessions(key=world.of["db-1"][0]) as session:
@@ -572,3 +624,36 @@ def test_asyncio(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> N
     with databases as sync:
         world = World(sync)
         asyncio.run(main(sync, world))
+
+
+def test_a_connection_needs_a_shard(files: World) -> None:
+    key = files.of["db-2"][0]
+    with files.Session() as session:
+        with pytest.raises(CrossShardError, match="connection"):
+            session.connection()
+        found = session.connection(bind_arguments=files.sharding.at(key))
+        assert found.engine is files.engines["db-2"]
+    with files.Session(key=key) as session:
+        assert session.connection().engine is files.engines["db-2"]
+
+
+def test_the_snippet_of_asyncio_runs(files: World) -> None:
+    pytest.importorskip("aiosqlite")
+    page = Path(__file__).parent.parent.parent / "docs" / "sqlalchemy.md"
+    (block,) = [
+        block
+        for block in page.read_text(encoding="utf-8").split("```python\n")[1:]
+        if not block.startswith(">>>")
+    ]
+    urls = {name: engine.url.set(drivername="sqlite+aiosqlite") for name, engine in files.engines.items()}
+    names = {"urls": urls, "router": files.router, "User": User, "Sharding": Sharding, "select": select}
+    exec(compile("from __future__ import annotations\n" + block.split("```")[0], page.name, "exec"), names)
+
+    async def main() -> Any:
+        try:
+            return await names["name_of"](files.of["db-3"][1])
+        finally:
+            for engine in names["engines"].values():
+                await engine.dispose()
+
+    assert asyncio.run(main()) == f"db-3-{files.of['db-3'][1]}"

@@ -52,7 +52,7 @@ class Keys:
         name = self.names.get(mapper)
         if name is None and mapper.local_table not in self.everywhere:
             raise NoKeyError(
-                f"{mapper.class_.__name__} has no key: name it in keys, or in everywhere if all shards have it"
+                f"{mapper.class_.__name__} has no key: name it in keys, or in everywhere if shards share it"
             )
         return name
 

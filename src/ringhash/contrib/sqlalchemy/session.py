@@ -45,14 +45,22 @@ class ShardSession(ShardedSession):
 
     def get_bind(self, mapper: Any = None, *, shard_id: str | None = None, **options: Any) -> Any:
         """Return the engine of a shard; as in SQLAlchemy."""
-        return super().get_bind(mapper, shard_id=shard_id or self._bulk, **options)
+        shard = shard_id or self._bulk
+        if shard is None and mapper is None:
+            shard = self._shard_of_instance(None, None)
+        return super().get_bind(mapper, shard_id=shard, **options)
 
     def _here(self, shard: str) -> str:
         if self.shard is not None and shard != self.shard:
             raise CrossShardError(f"the key belongs to {shard!r}, and this session stays on {self.shard!r}")
         return shard
 
-    def _shard_of_instance(self, mapper: Mapper[Any] | None, instance: Any, clause: Any = None) -> str:
+    def _shard_of_instance(
+        self,
+        mapper: Mapper[Any] | None,
+        instance: Any,
+        clause: Any = None,  # noqa: ARG002
+    ) -> str:
         if instance is None or mapper is None:
             if self.shard is not None:
                 return self.shard
@@ -73,7 +81,8 @@ class ShardSession(ShardedSession):
         **_: Any,
     ) -> Iterable[str]:
         if lazy_loaded_from is not None and lazy_loaded_from.identity_token is not None:
-            return [lazy_loaded_from.identity_token]
+            shard: str = lazy_loaded_from.identity_token
+            return [shard]
         if bind_arguments and "shard_id" in bind_arguments:
             return [self._here(bind_arguments["shard_id"])]
         if self.shard is not None and not self.sharding.is_in_identity(mapper):
@@ -83,7 +92,7 @@ class ShardSession(ShardedSession):
     def _shards_of_statement(self, state: ORMExecuteState) -> Iterable[str]:
         parent = state.lazy_loaded_from if state.is_select else None
         if parent is not None and parent.identity_token is not None:
-            return [parent.identity_token]
+            return [str(parent.identity_token)]
         if self.shard is None:
             return self.sharding.shards_of_statement(state)
         return self.sharding.shards_within(state, self.shard)
@@ -97,7 +106,7 @@ class ShardSession(ShardedSession):
         vars(self)["connection_callable"] = None
         try:
             with self.no_autoflush:
-                state.parameters = rows  # type: ignore[assignment]
+                state.parameters = rows
                 return state.invoke_statement(bind_arguments={"shard_id": shard})
         finally:
             state.parameters = given

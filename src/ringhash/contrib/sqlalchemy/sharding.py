@@ -23,8 +23,8 @@ class Sharding:
 
     Args:
         router: A `Router` or a placement; its nodes are the shards.
-        engines: The engine of each shard by the name of its node; all `Engine` or all `AsyncEngine`. There may
-            be more than the router has now.
+        engines: The engine of each shard by the name of its node; all `Engine` or all `AsyncEngine`.
+            There may be more than the router has now.
         keys: The attribute with the key of each sharded class, by name or as `Order.user_id`.
         everywhere: Classes whose rows every shard has, such as countries. They are read at any shard.
 
@@ -33,7 +33,7 @@ class Sharding:
 
     Threads may share it; each needs its own session, as always.
 
-    Cost: about 30 us a statement on one table, beside that of SQLAlchemy; with `join`, about 0.4 ms.
+    Cost: about 0.1 ms a statement on one table, beside that of SQLAlchemy; with `join`, about 0.6 ms.
     """
 
     def __init__(
@@ -73,11 +73,13 @@ class Sharding:
         """
         name: str = self.router.owner(key)
         if name not in self.engines:
-            raise LookupError(f"the key {key!r} belongs to {name!r}, which has no engine; have {[*self.engines]}")
+            raise LookupError(
+                f"the key {key!r} belongs to {name!r}, which has no engine; have {[*self.engines]}"
+            )
         return name
 
     def at(self, key: Hashable) -> dict[str, str]:
-        """Return what sends a statement or a lookup to the shard of a key: `bind_arguments=sharding.at(key)`."""
+        """Return the `bind_arguments` that send a statement or a lookup to the shard of a key."""
         return {"shard_id": self.owner(key)}
 
     # --- the three choosers of SQLAlchemy ---
@@ -87,7 +89,7 @@ class Sharding:
         name = self.keys.name(mapper)
         if name is None:
             raise NoKeyError(
-                f"{mapper.class_.__name__} is on every shard: write it with session.execute(insert(...), rows, "
+                f"{mapper.class_.__name__} is on every shard: use session.execute(insert(...), rows, "
                 "execution_options={'scatter': True})"
             )
         return self.owner(self._checked(mapper, getattr(instance, name)))
@@ -99,8 +101,9 @@ class Sharding:
         index = self.keys.identity_index(mapper)
         if index is None:
             raise NoKeyError(
-                f"the key is no part of the primary key of {mapper.class_.__name__}, so {primary_key!r} may be on "
-                f"each of {[*self.engines]}: use bind_arguments=sharding.at(key), or select by the key"
+                f"the key is no part of the primary key of {mapper.class_.__name__}, "
+                f"so {primary_key!r} "
+                f"may be on each of {[*self.engines]}: use bind_arguments=sharding.at(key), or select by the key"
             )
         identity = primary_key if isinstance(primary_key, (tuple, list)) else (primary_key,)
         return self.owner(self._checked(mapper, identity[index]))
@@ -236,15 +239,18 @@ class Sharding:
         if isinstance(parameters, Mapping) and not statement._values:
             given |= parameters.keys()
         if column.key in given:
-            raise KeyChangeError(f"UPDATE sets the key {column}: delete the row, and insert it at its new owner")
+            raise KeyChangeError(
+                f"UPDATE sets the key {column}: delete the row, and insert it at its new owner"
+            )
 
     def _checked(self, mapper: Mapper[Any], value: Any) -> Any:
         return checked(self.keys.columns[mapper.local_table], value)  # type: ignore[index]
 
 
 def _given(statement: Insert, column: Any) -> Iterable[Any]:
-    for row in (statement._values, *(row for rows in statement._multi_values for row in rows)):
-        for name, value in (row or {}).items():
+    many: list[Any] = [row for rows in statement._multi_values for row in rows]
+    for row in (statement._values or {}, *many):
+        for name, value in row.items():
             if name in (column.key, column.name) or getattr(name, "key", None) == column.key:
                 yield getattr(value, "value", value)
 

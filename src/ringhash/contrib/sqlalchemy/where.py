@@ -1,9 +1,9 @@
 """What a statement says about the keys of its tables.
 
-A table is *bound* by the values that its key must have: `key == 7`, `key IN (...)`, or such conditions joined by
-AND and OR. An equality of two keys, or of a foreign key and what it references, binds a table like the one
-beside it, since such rows lie together. What is not understood binds nothing, so the statement is refused:
-a wrong answer is never the price of a condition that is read wrongly.
+A table is *bound* by the values that its key must have: `key == 7`, `key IN (...)`, or such conditions
+joined by AND and OR. An equality of two keys, or of a foreign key and what it references, binds a table like
+the one beside it, since such rows lie together. What is not understood binds nothing, so the statement is
+refused: a condition that is read wrongly would give a wrong answer.
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ class _Reader:
         else:
             froms, looked = [statement.table], []
             if isinstance(statement, Update):
-                looked = [value for value in (statement._values or {}).values() if isinstance(value, ClauseElement)]
+                looked = [
+                    value for value in (statement._values or {}).values() if isinstance(value, ClauseElement)
+                ]
         for source in froms:
             self.add(source, scope)
         scope.conditions += statement._where_criteria
@@ -134,14 +136,16 @@ class _Reader:
                 if source.isouter:
                     list(self.look(source.onclause, scope))
         elif isinstance(source, (Subquery, CTE)):
-            scope.inner.append(source.element)
+            scope.inner.append(source.element)  # type: ignore[arg-type]
         elif isinstance(source, Alias) and isinstance(source.element, (Subquery, CTE)):
-            scope.inner.append(source.element.element)
+            scope.inner.append(source.element.element)  # type: ignore[arg-type]
         elif isinstance(source, FromClause) and _table(source) is not None:
             if not _is_in(source, scope):
                 scope.tables.append(source)
         else:
-            raise NoKeyError(f"no shard follows from FROM {source}; name one with bind_arguments=sharding.at(key)")
+            raise NoKeyError(
+                f"no shard follows from FROM {source}; name one with bind_arguments=sharding.at(key)"
+            )
 
     def look(self, clause: Any, scope: _Scope) -> Iterator[FromClause]:
         """Take the SELECTs within a clause, and yield the tables of its columns."""
@@ -170,9 +174,7 @@ class _Reader:
                 else:
                     unbound.append(source)
             elif table not in self.keys.everywhere:
-                raise NoKeyError(
-                    f"the table {table} has no key: name its class in keys, or in everywhere if all shards have it"
-                )
+                raise NoKeyError(f"the table {table} has no key: name its class in keys, or in everywhere")
         links = list(self.links(scope.conditions))
         while unbound:
             unbound = self.follow(unbound, links, bound)
@@ -211,7 +213,7 @@ class _Reader:
     def no_key(self, source: FromClause) -> NoKeyError:
         column = self.keys.columns[_table(source)]  # type: ignore[index]
         return NoKeyError(
-            f"the statement does not say which {column} it is about: add .where({column} == ...) or .in_(...), "
+            f"the statement does not say which {column} it is about: add .where({column} == ...), "
             "or allow all shards with execution_options(scatter=True)"
         )
 
@@ -223,7 +225,11 @@ class _Reader:
                 yield from self.links(list(plain.clauses))
             elif isinstance(plain, BinaryExpression) and plain.operator is operators.eq:
                 left, right = _ungrouped(plain.left), _ungrouped(plain.right)
-                if isinstance(left, ColumnClause) and isinstance(right, ColumnClause) and self.together(left, right):
+                if (
+                    isinstance(left, ColumnClause)
+                    and isinstance(right, ColumnClause)
+                    and self.together(left, right)
+                ):
                     yield left.table, right.table  # type: ignore[misc]
 
     def together(self, left: ColumnClause[Any], right: ColumnClause[Any]) -> bool:
@@ -231,7 +237,7 @@ class _Reader:
         if one is None or other is None:
             return False
         keys = self.keys.columns
-        if keys.get(one.table) is one and keys.get(other.table) is other:  # type: ignore[call-overload]
+        if keys.get(one.table) is one and keys.get(other.table) is other:
             return True
         return one.references(other) or other.references(one)
 
@@ -276,7 +282,7 @@ class _Reader:
         if not isinstance(column, ColumnClause) or column.table is None or column.table != source:
             return False
         plain = _column(column)
-        return plain is not None and self.keys.columns.get(plain.table) is plain  # type: ignore[call-overload]
+        return plain is not None and self.keys.columns.get(plain.table) is plain
 
     def given(self, parameter: BindParameter[Any], source: FromClause, *, listed: bool) -> frozenset[Any]:
         column = self.keys.columns[_table(source)]  # type: ignore[index]
