@@ -4,8 +4,10 @@ from __future__ import annotations
 
 __all__ = [
     "DatabaseAddressError",
+    "DrainTimeoutError",
     "DuplicateNodeError",
     "EmptyRingError",
+    "FenceError",
     "ForkedError",
     "GuardError",
     "HandoverError",
@@ -14,6 +16,7 @@ __all__ = [
     "JournalError",
     "LeaseLost",
     "Moved",
+    "Moving",
     "NoNodeAvailableError",
     "NoWalkError",
     "OutcomeUnknownError",
@@ -21,6 +24,7 @@ __all__ = [
     "OwnedRangesError",
     "PinnedNodeError",
     "PinnedSplitError",
+    "ReplicaLagError",
     "RinghashError",
     "StalePlanError",
     "StaleRouterError",
@@ -120,6 +124,43 @@ class Moved(RinghashError, LookupError):  # noqa: N818 - the answer of a node, n
 
     def __str__(self) -> str:
         return f"the key belongs to {self.to!r} as of epoch {self.epoch}"
+
+
+class Moving(RinghashError, RuntimeError):  # noqa: N818 - as Moved
+    """The key is on its way to the node `to`, as of `epoch`; ask again in `after` seconds."""
+
+    def __init__(self, to: str | None, epoch: int, after: float) -> None:
+        self.to = to
+        self.epoch = epoch
+        self.after = after
+        super().__init__(to, epoch, after)
+
+    def __str__(self) -> str:
+        return f"the key is moving to {self.to!r} as of epoch {self.epoch}; ask again in {self.after} s"
+
+
+class FenceError(RinghashError, RuntimeError):
+    """The fence of a database is missing, is of other keys, or was changed by a later epoch."""
+
+
+class DrainTimeoutError(FenceError):
+    """Transactions that began before a range was closed did not end in time; `pids` are their servers'."""
+
+    def __init__(self, pids: list[int], timeout: float) -> None:
+        self.pids = pids
+        self.timeout = timeout
+        super().__init__(pids, timeout)
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(str, self.pids[:8]))
+        return (
+            f"{len(self.pids)} transactions that write are still open after {self.timeout} s (server "
+            f"processes {shown}); wait for them, or end them with pg_terminate_backend"
+        )
+
+
+class ReplicaLagError(RinghashError, RuntimeError):
+    """No replica is as fresh as the read asked for."""
 
 
 class LeaseLost(RinghashError, RuntimeError):  # noqa: N818  it names what happened, as StopIteration does

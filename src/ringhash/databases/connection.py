@@ -8,12 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from ringhash.databases.statements import control_word
 from ringhash.errors import ForkedError, OutcomeUnknownError, TransactionEndedError
 
-__all__ = ["Connection", "Result", "Transaction"]
+__all__ = ["Connection", "Result", "Statements", "Transaction"]
+
+Statements: TypeAlias = Sequence[tuple[str, Sequence[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,16 @@ class Transaction:
 
     The block commits when it ends and rolls back when it raises. Nothing inside it can commit or roll
     back: a statement that would is refused, and the transaction is rolled back at the end.
+
+    Attributes:
+        first: What the statements brought that began with it.
     """
 
-    __slots__ = ("_connection", "_fault", "_over")
+    __slots__ = ("_connection", "_fault", "_over", "first")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, first: tuple[Result, ...] = ()) -> None:
         self._connection = connection
+        self.first = first
         self._fault: str | None = None
         self._over = False
 
@@ -139,20 +145,21 @@ class Connection(ABC):
         return self._run(sql, values)
 
     @contextmanager
-    def transaction(self, *, write: bool = True) -> Iterator[Transaction]:
+    def transaction(self, *, write: bool = True, first: Statements = ()) -> Iterator[Transaction]:
         """Begin a transaction, and commit it at the end of the block; roll back when the block raises.
 
         Args:
             write: SQLite takes the lock of the whole database at once, so the block never fails half way for
                 want of it. False begins one that reads a single moment.
+            first: Statements and their parameters that go out with the begin, in one round trip; their
+                results are `tx.first`.
 
         Raises:
             TransactionEndedError: The block ended the transaction itself; nothing is stored.
             OutcomeUnknownError: The connection broke on the commit, so nobody knows.
         """
         self._check_mine()
-        self._begin(write)
-        tx = Transaction(self)
+        tx = Transaction(self, self._begin(write, first))
         try:
             yield tx
             self._check_mine()
@@ -212,7 +219,7 @@ class Connection(ABC):
     def _run_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> int: ...
 
     @abstractmethod
-    def _begin(self, write: bool) -> None: ...
+    def _begin(self, write: bool, first: Statements) -> tuple[Result, ...]: ...
 
     @abstractmethod
     def _commit(self) -> None: ...

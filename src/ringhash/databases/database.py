@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
-from ringhash.databases.connection import Connection, Result, Transaction
+from ringhash.databases.connection import Connection, Result, Statements, Transaction
 
 __all__ = ["Database"]
 
@@ -44,7 +44,7 @@ class Database(ABC):
         """Return a new connection, which the caller closes."""
 
     @contextmanager
-    def transaction(self, *, write: bool | None = None) -> Iterator[Transaction]:
+    def transaction(self, *, write: bool | None = None, first: Statements = ()) -> Iterator[Transaction]:
         """Begin a transaction on a connection that is kept; see `Connection.transaction`.
 
         >>> from ringhash.databases import open_database
@@ -57,7 +57,7 @@ class Database(ABC):
         >>> database.close()
         """
         write = not self.read_only if write is None else write
-        with self.connection() as connection, connection.transaction(write=write) as tx:
+        with self.connection() as connection, connection.transaction(write=write, first=first) as tx:
             yield tx
 
     def execute(self, sql: str, params: Iterable[Any] = ()) -> Result:
@@ -73,7 +73,7 @@ class Database(ABC):
             yield connection
         except BaseException as error:
             if isinstance(error, self.errors) or connection._in_transaction():
-                connection.close()
+                self.discard(connection)
             else:
                 self.give(connection)
             raise
@@ -100,6 +100,10 @@ class Database(ABC):
             if len(self._idle) < _KEPT and not connection.broken:
                 self._idle.append(connection)
                 return
+        connection.close()
+
+    def discard(self, connection: Connection) -> None:
+        """Close `connection`: it is not to be used again."""
         connection.close()
 
     def close(self) -> None:

@@ -12,22 +12,24 @@ import select
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import psycopg
 from psycopg import conninfo
 from psycopg.pq import TransactionStatus
 
-from ringhash.databases.connection import Connection, Result, unknown_outcome
+from ringhash.databases.connection import Connection, Result, Statements, unknown_outcome
 from ringhash.databases.database import Database
 from ringhash.databases.statements import with_percent_marks
 from ringhash.errors import DatabaseAddressError, TransactionEndedError
 
-__all__ = ["PostgresConnection", "PostgresDatabase"]
+__all__ = ["PostgresConnection", "PostgresDatabase", "options_for"]
 
 # An error of the server's, when the condition is false: the COMMIT in the same text is not reached then.
 _ANOTHER = "ringhash: another transaction"
 _SAME_TRANSACTION = "SELECT (CASE WHEN txid_current() = {} THEN '0' ELSE '{}' END)::int; "
+
+_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class _OneStatement(psycopg.Cursor[Any]):
@@ -43,19 +45,24 @@ class PostgresConnection(Connection):
     dialect: ClassVar[str] = "postgresql"
     errors: tuple[type[Exception], ...] = (psycopg.Error, OSError)
 
-    def __init__(self, address: str, *, read_only: bool, timeout: float) -> None:
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
         super().__init__()
-        given = _parts(address)
-        defaults = {
-            "connect_timeout": max(2, round(timeout)),
-            "tcp_user_timeout": max(1000, round(timeout * 1000)),
-            "application_name": "ringhash",
-        }
-        options = {name: value for name, value in defaults.items() if name not in given}
-        self._raw = psycopg.connect(address, autocommit=True, **cast("Any", options))
+        self._raw = raw
         self._number: int | None = None
+
+    @classmethod
+    def connect(cls, address: str, *, read_only: bool, timeout: float) -> Self:
+        """Return a new connection."""
+        options = cast("Any", options_for(address, timeout))
+        self = cls(psycopg.connect(address, autocommit=True, **options))
         if read_only:
             self._run("SET default_transaction_read_only = on", ())
+        return self
+
+    @property
+    def raw(self) -> psycopg.Connection[Any]:
+        """The connection of psycopg."""
+        return self._raw
 
     @property
     def broken(self) -> bool:
@@ -81,15 +88,41 @@ class PostgresConnection(Connection):
             cursor.executemany(with_percent_marks(sql), rows)
             return max(0, cursor.rowcount)
 
-    def _begin(self, write: bool) -> None:
+    def _begin(self, write: bool, first: Statements) -> tuple[Result, ...]:
+        if first:
+            return self._begin_with(write, first)
         with self._using, self._raw.cursor() as cursor:
             if write:
                 cursor.execute("BEGIN; SELECT txid_current()")
                 cursor.nextset()
                 (self._number,) = cast("tuple[int]", cursor.fetchone())
             else:
-                cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                cursor.execute(_READING)
                 self._number = None
+        return ()
+
+    def _begin_with(self, write: bool, first: Statements) -> tuple[Result, ...]:
+        """Begin and run `first` in one round trip, as a pipeline."""
+        self._number = None
+        results = []
+        try:
+            with self._using, self._raw.pipeline():
+                cursors = [self._raw.execute("BEGIN ISOLATION LEVEL READ COMMITTED" if write else _READING)]
+                if write:
+                    cursors.append(self._raw.execute("SELECT txid_current()"))
+                cursors += [
+                    self._raw.execute(with_percent_marks(sql), values or None) for sql, values in first
+                ]
+            results = [
+                Result(cursor.fetchall() if cursor.description else [], max(0, cursor.rowcount))
+                for cursor in cursors[1:]
+            ]
+            if write:
+                self._number = results.pop(0).rows[0][0]
+        except BaseException:
+            self._roll_back()
+            raise
+        return tuple(results)
 
     def _commit(self) -> None:
         number, self._number = self._number, None
@@ -167,7 +200,18 @@ class PostgresDatabase(Database):
 
     def connect(self) -> PostgresConnection:
         """Return a new connection, which the caller closes."""
-        return PostgresConnection(self._secret, read_only=self.read_only, timeout=self.timeout)
+        return PostgresConnection.connect(self._secret, read_only=self.read_only, timeout=self.timeout)
+
+
+def options_for(address: str, timeout: float) -> dict[str, object]:
+    """Return the options of a connection that its address leaves open."""
+    given = _parts(address)
+    defaults: dict[str, object] = {
+        "connect_timeout": max(2, round(timeout)),
+        "tcp_user_timeout": max(1000, round(timeout * 1000)),
+        "application_name": "ringhash",
+    }
+    return {name: value for name, value in defaults.items() if name not in given}
 
 
 def _parts(address: str) -> dict[str, Any]:

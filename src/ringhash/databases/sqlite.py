@@ -19,7 +19,7 @@ from typing import Any, ClassVar, cast
 from urllib.parse import quote
 
 from ringhash.databases import clock
-from ringhash.databases.connection import Connection, Result, unknown_outcome
+from ringhash.databases.connection import Connection, Result, Statements, unknown_outcome
 from ringhash.databases.database import Database
 from ringhash.errors import TransactionEndedError
 
@@ -100,10 +100,15 @@ class SqliteConnection(Connection):
             return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
 
-    def _begin(self, write: bool) -> None:
+    def _begin(self, write: bool, first: Statements) -> tuple[Result, ...]:
         self._run("BEGIN IMMEDIATE" if write else "BEGIN", ())
         with self._using:
             self._open().set_authorizer(self._authorize)
+        try:
+            return tuple(self._run(sql, values) for sql, values in first)
+        except BaseException:
+            self._roll_back()
+            raise
 
     def _commit(self) -> None:
         if self._refused:
