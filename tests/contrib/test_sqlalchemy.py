@@ -36,8 +36,9 @@ from sqlalchemy.orm import (
     selectinload,
 )
 
-from ringhash import Directory, Ring, Router, assign
+from ringhash import Directory, Moved, Ring, Router, assign
 from ringhash.contrib.sqlalchemy import CrossShardError, KeyChangeError, NoKeyError, Sharding
+from ringhash.fleet import Fleet, fence, set_fence
 
 NAMES = ("db-1", "db-2", "db-3")
 
@@ -637,10 +638,10 @@ def test_a_connection_needs_a_shard(files: World) -> None:
         assert session.connection().engine is files.engines["db-2"]
 
 
-def test_the_snippet_of_asyncio_runs(files: World) -> None:
+def test_the_snippets_run(files: World) -> None:
     pytest.importorskip("aiosqlite")
     page = Path(__file__).parent.parent.parent / "docs" / "sqlalchemy.md"
-    (block,) = [
+    block, fenced = [
         block
         for block in page.read_text(encoding="utf-8").split("```python\n")[1:]
         if not block.startswith(">>>")
@@ -657,3 +658,32 @@ def test_the_snippet_of_asyncio_runs(files: World) -> None:
                 await engine.dispose()
 
     assert asyncio.run(main()) == f"db-3-{files.of['db-3'][1]}"
+    with Fleet({name: str(engine.url) for name, engine in files.engines.items()}, files.router) as fleet:
+        fleet.install()
+    with files.Session.begin() as session:
+        session.merge(User(id=7, name="Ann"))
+    names = {"Session": files.Session, "router": files.router, "User": User, "update": update}
+    exec(compile(fenced.split("```")[0], page.name, "exec"), names)
+    with files.Session() as session:
+        assert session.get(User, 7).name == "Anna"
+
+
+def test_the_database_itself_refuses_a_key_that_moved(world: World) -> None:
+    """With the fence of a fleet, as the page has it."""
+    key = world.of["db-1"][0]
+    driver = {"sqlite": "sqlite", "postgresql": "postgresql"}[world.engines["db-1"].dialect.name]
+    urls = {
+        name: engine.url.set(drivername=driver).render_as_string() for name, engine in world.engines.items()
+    }
+    with Fleet(urls, world.router) as fleet:
+        fleet.install()
+        with world.Session(key=key) as session, session.begin():
+            fence(session, key, world.router)
+            session.execute(update(User).where(User.id == key).values(name="fenced"))
+        with fleet.database("db-1").transaction(write=True) as tx:
+            set_fence(tx, [(world.router.placement.space.address(key), None)], "gone", "db-2", 9)
+        with world.Session(key=key) as session, pytest.raises(Moved) as moved:
+            fence(session, key, world.router)
+        assert moved.value.to == "db-2"
+        with world.Session() as session:
+            assert session.get(User, key).name == "fenced"

@@ -102,8 +102,8 @@ class Sharding:
         if index is None:
             raise NoKeyError(
                 f"the key is no part of the primary key of {mapper.class_.__name__}, "
-                f"so {primary_key!r} "
-                f"may be on each of {[*self.engines]}: use bind_arguments=sharding.at(key), or select by the key"
+                f"so {primary_key!r} may be on each of {[*self.engines]}: "
+                "use bind_arguments=sharding.at(key), or select by the key"
             )
         identity = primary_key if isinstance(primary_key, (tuple, list)) else (primary_key,)
         return self.owner(self._checked(mapper, identity[index]))
