@@ -4,8 +4,9 @@ Put "ringhash.contrib.django" into `INSTALLED_APPS`. Settings may import this ro
 be set up is in `.managers` and `.cache`.
 """
 
+from ringhash.contrib.django.context import current_database
 from ringhash.contrib.django.errors import CrossShardError, NoKeyError
-from ringhash.contrib.django.keys import current_database, using_key
+from ringhash.contrib.django.keys import using_key
 from ringhash.contrib.django.migrate import Migrated, migrate_shards
 from ringhash.contrib.django.router import ShardRouter, shard_router
 

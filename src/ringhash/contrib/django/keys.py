@@ -1,4 +1,4 @@
-"""The key in force: a context variable, so that each asyncio task and each thread has its own."""
+"""A block or a function whose queries go to the database of a key."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ import functools
 import inspect
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
-from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from ringhash.contrib.django.context import database_in_force
 from ringhash.contrib.django.errors import NoKeyError
+from ringhash.contrib.django.router import shard_router
 
-__all__ = ["current_database", "using_key"]
+__all__ = ["using_key"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-
-_database: ContextVar[str | None] = ContextVar("ringhash_database", default=None)
-
-
-def current_database() -> str | None:
-    """Return the database of the key in force; None outside of `using_key`."""
-    return _database.get()
 
 
 class using_key:  # noqa: N801  it reads as a statement
@@ -38,7 +32,7 @@ class using_key:  # noqa: N801  it reads as a statement
             with a function for its key.
 
     The key is a context variable: asyncio tasks and threads each have their own, and `sync_to_async` hands it
-    on.
+    on. Make one for each block.
     """
 
     def __init__(self, key: Hashable | Callable[..., Hashable], *, atomic: bool = False) -> None:
@@ -90,13 +84,11 @@ class using_key:  # noqa: N801  it reads as a statement
 def _enter(key: Hashable, atomic: bool, stack: ExitStack) -> str:
     from django.db import transaction  # noqa: PLC0415  settings import this file
 
-    from ringhash.contrib.django.router import shard_router  # noqa: PLC0415
-
     if key is None:
         raise NoKeyError("the key is None: it names no database")
     database = shard_router().owner(key)
-    token = _database.set(database)
-    stack.callback(_database.reset, token)
+    token = database_in_force.set(database)
+    stack.callback(database_in_force.reset, token)
     if atomic:
         stack.enter_context(transaction.atomic(using=database))
     return database

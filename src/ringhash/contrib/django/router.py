@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
+from ringhash.contrib.django.context import current_database
 from ringhash.contrib.django.errors import CrossShardError, NoKeyError
-from ringhash.contrib.django.keys import current_database
 
 __all__ = ["ShardRouter", "shard_router"]
 
@@ -168,8 +168,8 @@ class ShardRouter:
         owner = self.database_of(instance)
         if owner != database:
             raise CrossShardError(
-                f"the key {self.key_of(instance)!r} of {instance._meta.label} belongs to {owner!r}, and was to be "
-                f"written to {database!r}; if the key changed, delete the row and create it under the new key"
+                f"the key {self.key_of(instance)!r} of {instance._meta.label} belongs to {owner!r}, and was "
+                f"to be written to {database!r}; delete the row and create it under the new key"
             )
 
 
