@@ -1,0 +1,1 @@
+"""A shop over three shards, for the tests of Django."""
