@@ -16,6 +16,7 @@ from ringhash.cli.analyze import analyze
 from ringhash.cli.cluster import named_weights, names_in, nodes_in, planned, read_cluster, write_plan
 from ringhash.cli.doctor import completion, doctor
 from ringhash.cli.errors import InputError, refusals
+from ringhash.cli.fleet import fleet
 from ringhash.cli.handover import abort, apply, resume, show, status, storm
 from ringhash.cli.keys import KeyFile
 from ringhash.cli.leases import leases
@@ -102,7 +103,7 @@ def ringhash(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (analyze, leases, doctor, completion):
+for command in (analyze, fleet, leases, doctor, completion):
     ringhash.add_command(command)
 
 

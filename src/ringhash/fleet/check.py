@@ -146,7 +146,7 @@ class _Keys:
             shown = ", ".join(f"{key!r} of {self._owners[key]}" for key in examples)
             hint = self._hint(examples)
             yield Finding("orphans", self._node, name, count,
-                          f"{count} rows lie here, and belong elsewhere: {shown}{hint}", examples)  # fmt: skip
+                          f"{count} rows here belong elsewhere: {shown}{hint}", examples)  # fmt: skip
         if self._fenced:
             count = sum(self._fenced.values())
             examples = tuple(key for key, _ in self._fenced.most_common(_SHOWN))
