@@ -14,7 +14,9 @@ pytest.importorskip("psycopg_pool")
 from chaos import Run  # noqa: E402
 
 
-@pytest.mark.parametrize(("db", "kind"), [("sqlite", "ranges"), ("postgres", "ring"), ("postgres", "tenants")])
+@pytest.mark.parametrize(
+    ("db", "kind"), [("sqlite", "ranges"), ("postgres", "ring"), ("postgres", "tenants")]
+)
 def test_no_write_is_lost_and_no_reader_misses_one(
     db: str, kind: str, request: pytest.FixtureRequest
 ) -> None:

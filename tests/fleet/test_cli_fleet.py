@@ -66,14 +66,17 @@ def test_fence(config: tuple[Path, Fleet]) -> None:
     with fleet.database("db-1").transaction(write=True) as tx:
         set_fence(tx, [(b"m", None)], "gone", "db-2", 4)
     output = ran("fence", "--config", path).output
-    assert "here: from the lowest key to \"m\", epoch 0" in output
+    assert 'here: from the lowest key to "m", epoch 0' in output
     assert 'gone to db-2: from "m" on, epoch 4' in output
     rows = [json.loads(line) for line in ran("fence", "--config", path, "--json").output.splitlines()]
     assert {row["database"] for row in rows} == {"db-1", "db-2", "db-3"}
     jsonschema = pytest.importorskip("jsonschema")
     referencing = pytest.importorskip("referencing")
     folder = Path(__file__).parent.parent.parent / "docs" / "schemas"
-    schemas = {name: json.loads((folder / name).read_text()) for name in ("fence_row.schema.json", "common.schema.json")}
+    schemas = {
+        name: json.loads((folder / name).read_text())
+        for name in ("fence_row.schema.json", "common.schema.json")
+    }
     registry = referencing.Registry().with_resources(
         (name, referencing.Resource.from_contents(schema)) for name, schema in schemas.items()
     )

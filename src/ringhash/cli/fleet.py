@@ -56,7 +56,7 @@ def _opened(path: str) -> Iterator[tuple[Fleet, FleetConfig]]:
 
 @click.group()
 def fleet() -> None:
-    """See what the databases of a fleet believe; export or delete a key."""
+    """See what the databases of a fleet believe."""
 
 
 @fleet.command()

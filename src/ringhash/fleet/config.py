@@ -112,9 +112,7 @@ def _table(data: object, where: str, before: Mapping[str, Table]) -> Table:
     through = record.get("through")
     if through is not None:
         if not isinstance(through, list) or len(through) != 2 or through[1] not in before:
-            raise ValueError(
-                f"{where}.through: must be [column, table] of a table above it, not {through!r}"
-            )
+            raise ValueError(f"{where}.through: must be [column, table] of a table above it, not {through!r}")
         through = (through[0], before[through[1]])
     key: Any = record.get("key")
     try:
