@@ -19,7 +19,7 @@ from ringhash.errors import RinghashError
 from ringhash.fleet import Fleet, Table, check_fleet, read_fence
 from ringhash.fleet.config import FleetConfig, read_config
 from ringhash.fleet.fence import FenceRow, join_rows
-from ringhash.fleet.rows import columns_of, delete_rows, key_condition, read_rows
+from ringhash.fleet.rows import Column, columns_of, delete_rows, key_condition, read_rows
 from ringhash.ordered import OrderedSpace, plain_key
 from ringhash.printable import printable
 
@@ -153,8 +153,9 @@ def export(path: str, key: str, integer: bool) -> None:
                 if table.reference:
                     continue
                 columns, rows = _of_key(tx, table, wanted)
+                names = [one.name for one in columns]
                 for row in rows:
-                    values = {name: _plain(value) for name, value in zip(columns, row, strict=True)}
+                    values = {name: _plain(value) for name, value in zip(names, row, strict=True)}
                     click.echo(json.dumps({"table": table.name, "row": values}, ensure_ascii=False))
 
 
@@ -196,17 +197,17 @@ def _wanted(key: str, integer: bool) -> str | int:
         raise InputError(f"--int: {key!r} is not an integer") from None
 
 
-def _of_key(tx: Transaction, table: Table, key: Any) -> tuple[list[str], list[tuple[Any, ...]]]:
+def _of_key(tx: Transaction, table: Table, key: Any) -> tuple[list[Column], list[tuple[Any, ...]]]:
     columns = columns_of(tx, table)
     return columns, list(_rows(tx, table, columns, key))
 
 
-def _rows(tx: Transaction, table: Table, columns: list[str], key: Any) -> Iterator[tuple[Any, ...]]:
+def _rows(tx: Transaction, table: Table, columns: list[Column], key: Any) -> Iterator[tuple[Any, ...]]:
     """The rows of one key: by SQL where a value is the key itself, else by reading all."""
     where = (
         key_condition(table, [key]) if table.root.key_of is None and len(table.root.columns) == 1 else None
     )
-    for chunk in read_rows(tx, table, columns, where=where):
+    for chunk in read_rows(tx, table, columns, where=where, exact=False):
         yield from (row for row, its in zip(chunk.rows, chunk.keys, strict=True) if its == key)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from ringhash.databases import Database, Transaction
 from ringhash.errors import ColumnError
 from ringhash.fleet.fence import REGISTRY
-from ringhash.fleet.rows import read_rows
+from ringhash.fleet.rows import Column, read_rows
 from ringhash.fleet.tables import Table
 from ringhash.placement import Placement
 from ringhash.ranges import KeyRange
@@ -141,7 +141,9 @@ def check_column(database: Database, table: Table, placement: Placement, *, samp
             raise ColumnError(f"{table.name}: some rows have no position yet; call fill_column()")
         some = f"t0.{COLUMN} >= ?"
         for start in (0, (1 << 32) // 3, (1 << 32) // 3 * 2):
-            part = read_rows(tx, table, [COLUMN], chunk=max(1, sample // 3), where=(some, [start]))
+            part = read_rows(
+                tx, table, [Column(COLUMN, "")], chunk=max(1, sample // 3), where=(some, [start])
+            )
             for read in part:
                 for key, (position,) in zip(read.keys, read.rows, strict=True):
                     if hashes.position(key) != position:

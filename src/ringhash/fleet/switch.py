@@ -11,7 +11,7 @@ from ringhash.fleet.addresses import Fenced, address_of_key, addresses_of, fence
 from ringhash.fleet.columns import column_condition, has_column
 from ringhash.fleet.fence import FenceRow, State, drain, drop_keys, read_fence, set_fence, set_keys
 from ringhash.fleet.fleet import Fleet
-from ringhash.fleet.rows import columns_of, delete_rows, read_rows, write_rows
+from ringhash.fleet.rows import Column, columns_of, delete_rows, read_rows, write_rows
 from ringhash.fleet.tables import Table
 from ringhash.handover import Piece
 from ringhash.placement import Layered, Placement
@@ -183,11 +183,11 @@ class RowSwitch(Switch):
                 if there != sent:
                     raise FenceError(f"{table.name}: {sent} rows were copied and {there} are at the target")
 
-    def _count(self, tx: Transaction, table: Table, columns: list[str], piece: Piece) -> int:
+    def _count(self, tx: Transaction, table: Table, columns: list[Column], piece: Piece) -> int:
         found = read_rows(tx, table, columns, chunk=self._chunk, where=_where(tx, table, piece))
         return sum(int(piece.mask(chunk.keys).sum()) for chunk in found)
 
-    def _drop(self, tx: Transaction, table: Table, columns: list[str], piece: Piece) -> None:
+    def _drop(self, tx: Transaction, table: Table, columns: list[Column], piece: Piece) -> None:
         found = read_rows(tx, table, columns, chunk=self._chunk, where=_where(tx, table, piece))
         for chunk in list(found):
             mask = piece.mask(chunk.keys)
