@@ -86,6 +86,11 @@ def test_queries_go_to_the_database_of_the_key(world: dict[str, list[int]]) -> N
             assert Country.objects.count() == 1
         assert len(seen) == 4
     assert current_database() is None
+    customer = apps.get_model("django_shop", "Customer")
+    with using_key(world["db-2"][0]):  # a proxy is where its model is
+        assert customer.objects.count() == 2
+        with pytest.raises(CrossShardError):
+            customer(id=world["db-1"][0], name="x").save(using="db-2")
     with using_key(str(world["db-3"][0])) as database:  # as a URL gives it
         assert database == "db-3"
 
