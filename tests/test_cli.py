@@ -665,13 +665,7 @@ def test_a_broken_pipe_is_silent(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not POSIX, reason="signals of POSIX")
 def test_an_interrupt_is_quiet() -> None:
-<<<<<<< Updated upstream
-    def hear() -> (
-        None
-    ):  # whoever runs the tests in the background has them ignore it, and children inherit that
-=======
-    def hear() -> None:  # whoever runs the tests in the background has them ignore it, and children inherit that
->>>>>>> Stashed changes
+    def hear() -> None:  # run in the background, tests ignore it, and their children do too
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     with started("owner", "--nodes", NODES, preexec_fn=hear) as process:
