@@ -26,6 +26,7 @@ __all__ = [
     "PinnedNodeError",
     "PinnedSplitError",
     "ReplicaLagError",
+    "ReshardError",
     "RinghashError",
     "StalePlanError",
     "StaleRouterError",
@@ -166,6 +167,10 @@ class DrainTimeoutError(FenceError):
 
 class ReplicaLagError(RinghashError, RuntimeError):
     """No replica is as fresh as the read asked for."""
+
+
+class ReshardError(RinghashError, RuntimeError):
+    """Rows cannot be moved as they are, or another process has gone on with the move."""
 
 
 class LeaseLost(RinghashError, RuntimeError):  # noqa: N818  it names what happened, as StopIteration does
