@@ -27,11 +27,11 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "leases")]
 
-from fleet_chaos_process import ENTRIES, keys_of  # noqa: E402
+from fleet_chaos_process import keys_of, mover_of  # noqa: E402
 from proxy import Proxy  # noqa: E402
 
 from ringhash import Directory, RangeMap, Ring, Router, Shards, assign  # noqa: E402
-from ringhash.fleet import Fleet, RowSwitch  # noqa: E402
+from ringhash.fleet import Fleet  # noqa: E402
 from ringhash.handover import Handover  # noqa: E402
 
 NODES = ["db-1", "db-2"]
@@ -68,7 +68,16 @@ class Run:
     """One run: servers, processes, faults, and the reckoning."""
 
     def __init__(
-        self, seconds: float, db: str, kind: str, fenced: bool, seed: int, workers: int = 4, moves: int = 0
+        self,
+        seconds: float,
+        db: str,
+        kind: str,
+        *,
+        fenced: bool,
+        seed: int,
+        workers: int = 4,
+        moves: int = 0,
+        mover: str = "switch",
     ) -> None:
         self.seconds, self.db, self.kind, self.fenced = seconds, db, kind, fenced
         self.random = random.Random(seed)
@@ -78,7 +87,7 @@ class Run:
         self.faults: Counter[str] = Counter()
         direct, clients = self._databases()
         self.config = {
-            "seed": seed, "fenced": fenced, "keys": 16, "servers": direct, "clients": clients,
+            "seed": seed, "fenced": fenced, "mover": mover, "keys": 16, "servers": direct, "clients": clients,
             "router": str(self.folder / "router.json"), "journal": str(self.folder / "journal.db"),
             "logs": str(self.folder / "logs"),
         }  # fmt: skip
@@ -189,7 +198,7 @@ class Run:
         with Fleet(self.config["servers"], router, timeout=30.0) as fleet:
             journal = Path(self.config["journal"])
             if journal.exists():
-                mover = RowSwitch(fleet, [ENTRIES])
+                mover = mover_of(self.config, fleet)
                 handover = Handover.resume(journal, mover)
                 fleet.router = router = handover.router
                 for _ in range(20):
@@ -245,12 +254,21 @@ def main() -> int:
     parser.add_argument("--db", choices=["postgres", "sqlite"], default="postgres")
     parser.add_argument("--kind", choices=KINDS, default=None)
     parser.add_argument("--control", action="store_true", help="without the fence: must find faults")
+    parser.add_argument("--mover", choices=["switch", "reshard"], default="switch")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
     kinds = [options.kind] if options.kind else KINDS
     bad = 0
     for kind in kinds:
-        outcome = Run(options.seconds / len(kinds), options.db, kind, not options.control, options.seed).run()
+        run = Run(
+            options.seconds / len(kinds),
+            options.db,
+            kind,
+            fenced=not options.control,
+            seed=options.seed,
+            mover=options.mover,
+        )
+        outcome = run.run()
         print(f"{kind}: {outcome.acknowledged} writes acknowledged, {outcome.lost} lost, {outcome.double} in two places, "
               f"{outcome.astray} astray, {outcome.missed} missed by readers")  # fmt: skip
         print("   ", ", ".join(f"{name} {count}" for name, count in sorted(outcome.counts.items())))

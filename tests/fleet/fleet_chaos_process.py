@@ -14,7 +14,7 @@ from typing import Any
 
 from ringhash import Directory, RangeMap, Router
 from ringhash.databases import OutcomeUnknownError
-from ringhash.errors import FenceError, JournalError, Moved, Moving
+from ringhash.errors import JournalError, Moved, Moving, RinghashError
 from ringhash.fleet import Fleet, RowSwitch, Table
 from ringhash.handover import Handover
 
@@ -85,12 +85,21 @@ def worker(config: dict[str, Any], number: int) -> None:
                 time.sleep(0.02)
 
 
+def mover_of(config: dict[str, Any], fleet: Fleet) -> Any:
+    """What takes the rows: while their keys are closed, or online."""
+    if config["mover"] == "reshard":
+        from ringhash.reshard import Reshard
+
+        return Reshard(fleet, [ENTRIES], chunk=50, lag=20, timeout=20.0)
+    return RowSwitch(fleet, [ENTRIES], timeout=20.0)
+
+
 def carrier(config: dict[str, Any], number: int) -> None:
     rng = random.Random(f"{config['seed']} carrier {time.time_ns()}")
     journal = Path(config["journal"])
     router = read_router(config)
     fleet = Fleet(config["servers"], router, timeout=10.0)
-    mover = RowSwitch(fleet, [ENTRIES], timeout=20.0)
+    mover = mover_of(config, fleet)
 
     def told(document: dict[str, object]) -> None:
         write_router(config, document)
@@ -113,7 +122,7 @@ def carrier(config: dict[str, Any], number: int) -> None:
             fleet.router = router = handover.router
             try:
                 carry(handover, rng, log)
-            except (FenceError, *fleet.database("db-1").errors) as error:
+            except (RinghashError, *fleet.database("db-1").errors) as error:
                 log.write(f"failed {type(error).__name__} {error}\n")
                 time.sleep(0.05)
                 continue

@@ -24,7 +24,7 @@ __all__ = [
     "take_over",
 ]
 
-_TOKEN = "carrier"
+_TOKEN = "carrier"  # noqa: S105  a name
 
 
 def _put(tx: Transaction, name: str, value: str) -> None:

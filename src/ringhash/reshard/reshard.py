@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any, cast
 
@@ -99,9 +99,6 @@ class Reshard(Switch):
         self._copy_all(piece)
         self._catch_up(piece.source)
         found = self.verify(piece)
-        if found:  # changes that came while both sides were read look like it; what stays is an error
-            self._repair(piece, found)
-            found = self.verify(piece)
         if found:
             raise ReshardError(f"after the copy the target differs: {found}")
 
@@ -180,10 +177,44 @@ class Reshard(Switch):
     # --- what can be asked at any time ---
 
     def verify(self, piece: Piece) -> Diff:
-        """Return how the target of a piece differs from its source. Rows that are being written may be found."""
-        with ExitStack() as stack:
+        """Return how the target of a piece differs from its source, but for changes that wait in a log.
+
+        What a writer wrote to the source that went past the fence is found, also after the switch.
+
+        Cost: reads the tables once on each side, and rows by their primary keys once; catching up waits meanwhile.
+        """
+        with self._lock(str(piece.source)), ExitStack() as stack:
             source, target = self._both(stack, piece, write=False)
-            return compare(source, target, self.tables, self._columns(source), piece, self._chunk)
+            found = compare(source, target, self.tables, self._columns(source), piece, self._chunk)
+            for tx, here in ((source, piece), (target, piece.reversed())):
+                # Before the switch changes come from the source, and after it from the target.
+                if found and any(_same(here, noted) for noted in noted_pieces(tx)):
+                    found = found.without(self._explained(read_log(tx, 10**9).keys))
+            return found
+
+    def _explained(self, waiting: dict[str, set[tuple[Any, ...]]]) -> Callable[[str, tuple[Any, ...]], bool]:
+        """Whether a change that waits in the log says why a row differs: its own, or one of a row that it follows."""
+
+        def explained(name: str, key: tuple[Any, ...]) -> bool:
+            here: Table | None = self._by_name[name]
+            if any(one[: len(key)] == key for one in waiting.get(name, ())):
+                return True
+            while here is not None and here.through is not None:
+                here = here.through[1]
+                if waiting.get(here.name):
+                    return True
+            return False
+
+        return explained
+
+    def repair(self, piece: Piece, found: Diff) -> None:
+        """Make the rows that `verify` named at the target equal to those at the source."""
+        dirty: dict[Table, set[tuple[Any, ...]]] = {}
+        for name, key in (*found.missing, *found.extra, *found.different):
+            dirty.setdefault(self._by_name[name], set()).add(key)
+        self._take(piece)
+        with self._lock(str(piece.source)):
+            self._sync(piece, dirty, replace=False)
 
     def pending(self, node: str) -> int:
         """Return how many changes of a node wait to be carried over; 0 without a capture."""
@@ -244,7 +275,9 @@ class Reshard(Switch):
             places = self._places(source, table)
             keys = [tuple(row[i] for i in places) for row in chunk.rows]
             if keys:
-                sync(source, target, self.tables, self._columns(source), {table: keys}, piece)
+                dirty = {table: set(keys)}
+                self._with_parents(source, dirty)
+                sync(source, target, self.tables, self._columns(source), dirty, piece)
             more = len(keys) == self._chunk
             set_progress(target, piece, table.name, [list(keys[-1]), bound] if more else "done")
             return more
@@ -337,6 +370,7 @@ class Reshard(Switch):
             source, target = self._both(stack, piece, write=True)
             check_token(target, self._token)
             every = {table: set(keys) for table, keys in dirty.items()}
+            self._with_parents(source, every)
             for table in self.tables:  # rows follow those of their parents, which may have come or gone
                 for child in self._children[table]:
                     for tx in (source, target):
@@ -344,6 +378,22 @@ class Reshard(Switch):
                             self._followers(tx, child, every.get(table, set()))
                         )
             sync(source, target, self.tables, self._columns(source), every, piece, replace=replace)
+
+    def _with_parents(self, tx: Transaction, dirty: dict[Table, set[tuple[Any, ...]]]) -> None:
+        """Add the rows that some rows follow: they are to be there first."""
+        for table in reversed(self.tables):
+            if table.through is None or not dirty.get(table):
+                continue
+            column, parent = table.through
+            kinds = {one.name: one for one in self._columns(tx)[table]}
+            primary = [kinds[name] for name in table.primary_key]
+            condition = " AND ".join(f"t0.{one.sql} = {one.parameter}" for one in primary)
+            for key in dirty[table]:
+                rows = tx.execute(
+                    f"SELECT {kinds[column].chosen(True)} FROM {table.name} AS t0 WHERE {condition}",
+                    key[: len(primary)],
+                )
+                dirty.setdefault(parent, set()).update((row[0],) for row in rows if row[0] is not None)
 
     def _followers(
         self, tx: Transaction, child: Table, parents: set[tuple[Any, ...]]
@@ -360,13 +410,6 @@ class Reshard(Switch):
             )
             found.update(map(tuple, rows))
         return found
-
-    def _repair(self, piece: Piece, found: Diff) -> None:
-        dirty: dict[Table, set[tuple[Any, ...]]] = {}
-        for name, key in (*found.missing, *found.extra, *found.different):
-            dirty.setdefault(self._by_name[name], set()).add(key)
-        with self._lock(str(piece.source)):
-            self._sync(piece, dirty, replace=False)
 
     # --- the databases ---
 
@@ -422,6 +465,10 @@ class Reshard(Switch):
                         f"(SELECT last_value FROM {name}), 1))",
                         [name],
                     )
+
+
+def _same(one: Piece, other: Piece) -> bool:
+    return (one.number, one.back) == (other.number, other.back)
 
 
 def _has_log(tx: Transaction) -> bool:

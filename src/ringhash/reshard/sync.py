@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ringhash.databases import Transaction
 from ringhash.errors import ReshardError
 from ringhash.fleet import Table
-from ringhash.fleet.rows import Column, delete_rows, read_rows, write_rows
+from ringhash.fleet.rows import Column, read_rows, write_rows
 from ringhash.handover import Piece
 
 __all__ = ["Dirty", "Synced", "rows_by_key", "sync"]
@@ -30,18 +30,22 @@ class Synced(NamedTuple):
 class _Change(NamedTuple):
     table: Table
     columns: Sequence[Column]
-    rows: list[tuple[Any, ...]]
     update: list[tuple[Any, ...]]
     insert: list[tuple[Any, ...]]
-    delete: list[tuple[Any, ...]]
+    delete: list[tuple[Any, ...]]  # primary keys
+
+
+def _one_of(table: Table, columns: Sequence[Column]) -> str:
+    """Return the condition for one primary key."""
+    types = {one.name: one for one in columns}
+    return " AND ".join(f"t0.{types[name].sql} = {types[name].parameter}" for name in table.primary_key)
 
 
 def rows_by_key(
     tx: Transaction, table: Table, columns: Sequence[Column], keys: Iterable[tuple[Any, ...]]
 ) -> Iterator[tuple[Any, tuple[Any, ...]]]:
     """Iterate over the rows with some primary keys, each with the key that it belongs to."""
-    types = {one.name: one for one in columns}
-    one_of = " AND ".join(f"t0.{types[name].sql} = {types[name].parameter}" for name in table.primary_key)
+    one_of = _one_of(table, columns)
     wanted = [tuple(key[: len(table.primary_key)]) for key in keys]
     for start in range(0, len(wanted), _AT_ONCE):
         part = wanted[start : start + _AT_ONCE]
@@ -92,8 +96,11 @@ def sync(
 
         wanted = _inside(piece, rows_by_key(source, table, columns[table], keys))
         there = list(rows_by_key(target, table, columns[table], keys))
+        known = {primary(row) for _, row in there}
         ours = {primary(row) for row in _inside(piece, there)}
-        foreign = {primary(row) for _, row in there} - ours
+        if table.through is not None:  # rows that wait for the one that they follow
+            ours |= _present(target, table, columns[table], keys) - known
+        foreign = known - ours
         for row in wanted:
             if primary(row) in foreign:
                 raise ReshardError(
@@ -101,22 +108,21 @@ def sync(
                     f"{piece.target} that belongs to another key; give one of them another id"
                 )
         new = {primary(row) for row in wanted}
-        gone = ours if replace else ours - new
         changes.append(
             _Change(
-                table, columns[table], wanted,
+                table, columns[table],
                 update=[] if replace else [row for row in wanted if primary(row) in ours],
                 insert=wanted if replace else [row for row in wanted if primary(row) not in ours],
-                delete=[row for _, row in there if primary(row) in gone],
+                delete=sorted(ours if replace else ours - new, key=repr),
             )
         )  # fmt: skip
     for change in reversed(changes):
-        delete_rows(target, change.table, change.columns, change.delete)
+        _delete(target, change)
     for change in changes:
         _update(target, change)
         write_rows(target, change.table, change.columns, change.insert)
-    written = sum(len(change.rows) for change in changes)
-    return Synced(written, sum(len(change.delete) for change in changes) - (written if replace else 0))
+    written = sum(len(change.update) + len(change.insert) for change in changes)
+    return Synced(written, sum(len(change.delete) for change in changes))
 
 
 def _inside(piece: Piece, rows: Iterable[tuple[Any, tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
@@ -125,6 +131,28 @@ def _inside(piece: Piece, rows: Iterable[tuple[Any, tuple[Any, ...]]]) -> list[t
         return []
     mask = piece.mask([key for key, _ in found])
     return [row for (_, row), goes in zip(found, mask, strict=True) if goes]
+
+
+def _present(
+    tx: Transaction, table: Table, columns: Sequence[Column], keys: Iterable[tuple[Any, ...]]
+) -> set[tuple[Any, ...]]:
+    """Return which primary keys are there, whether or not the row that they follow is."""
+    types = {one.name: one for one in columns}
+    chosen = ", ".join(types[name].chosen(True) for name in table.primary_key)
+    found: set[tuple[Any, ...]] = set()
+    for key in keys:
+        rows = tx.execute(
+            f"SELECT {chosen} FROM {table.name} AS t0 WHERE {_one_of(table, columns)}",
+            key[: len(table.primary_key)],
+        )
+        found.update(map(tuple, rows))
+    return found
+
+
+def _delete(tx: Transaction, change: _Change) -> None:
+    condition = _one_of(change.table, change.columns).replace("t0.", "")
+    if change.delete:
+        tx.executemany(f"DELETE FROM {change.table.name} WHERE {condition}", change.delete)
 
 
 def _update(tx: Transaction, change: _Change) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 from ringhash.databases import Transaction
 from ringhash.fleet import Table
@@ -30,6 +30,14 @@ class Diff(NamedTuple):
 
     def __bool__(self) -> bool:
         return bool(self.missing or self.extra or self.different)
+
+    def without(self, explained: Callable[[str, tuple[Any, ...]], bool]) -> Self:
+        """Return it without the rows that are explained."""
+        missing, extra, different = (
+            [row for row in rows if not explained(*row)]
+            for rows in (self.missing, self.extra, self.different)
+        )
+        return self._replace(missing=missing, extra=extra, different=different)
 
     def __str__(self) -> str:
         kinds = [("missing", self.missing), ("extra", self.extra), ("different", self.different)]
