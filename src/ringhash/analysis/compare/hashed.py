@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
 from ringhash.analysis.compare.policy import Array, Change, World, compact_size
@@ -225,11 +223,3 @@ def _newcomer(tokens: dict[str, list[int]], each: int) -> list[int]:
         shares[most] -= piece
         need -= piece
     return chosen
-
-
-def distinct_nodes(owner: Array, parts: int, nodes: int) -> float:
-    """Return how many nodes each of `parts` equal stretches of the sorted keys is on, on average."""
-    stretch: Any = np.arange(len(owner)) * parts // max(1, len(owner))
-    seen = np.bincount(stretch * nodes + owner, minlength=parts * nodes).reshape(parts, nodes) > 0
-    counted = seen.sum(axis=1)
-    return float(counted[counted > 0].mean())
