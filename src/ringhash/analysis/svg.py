@@ -89,7 +89,9 @@ def bars(
     unit: str = "",
     names: Sequence[str] = (),
 ) -> str:
-    """Return one bar for each value, with a line at the mean; `names` (HTML) title them. More than 160 values are put together by the
+    """Return one bar for each value, with a line at the mean; `names` (HTML) title them.
+
+    More than 160 values are put together by the
     greatest of each group, so that none is hidden."""
     shown = list(values)
     if len(shown) > 160:
@@ -111,9 +113,7 @@ def bars(
     return "".join([*parts, "</svg>"])
 
 
-def named_bars(
-    values: Mapping[str, float], title: str, *, unit: str = "", colours: bool = False
-) -> str:
+def named_bars(values: Mapping[str, float], title: str, *, unit: str = "", colours: bool = False) -> str:
     """Return one horizontal bar for each name, with its figure; `colours` are those of `curves`."""
     height = 26 * len(values) + 8
     top = max(values.values(), default=0.0) or 1.0
@@ -122,11 +122,12 @@ def named_bars(
         f"<title>{escape(title)}</title>",
     ]
     for i, (name, value) in enumerate(values.items()):
+        colour = f" s{i % SERIES}" if colours else ""
         y, room = 4 + 26 * i, WIDTH - 130 - 60
         text = f"{value:.1%}" if unit == "%" else _short(value) + unit
         parts.append(f'<text class="name" x="124" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
         parts.append(
-            f'<rect class="bar{f" s{i % SERIES}" if colours else ""}" x="130" y="{y}" width="{max(1.0, room * value / top):.1f}" height="20"/>'
+            f'<rect class="bar{colour}" x="130" y="{y}" width="{max(1.0, room * value / top):.1f}" height="20"/>'
         )
         parts.append(f'<text class="tick" x="{136 + room * value / top:.1f}" y="{y + 15}">{text}</text>')
     return "".join([*parts, "</svg>"])

@@ -48,6 +48,8 @@ class Direct:
 
 
 class _Direct:
+    served: Array | None = None
+
     def __init__(self, world: World, ring: Ring, policy: Direct) -> None:
         self._world, self._policy, self._ring = world, policy, ring
         self._default: Array = world.owners(ring)
@@ -127,6 +129,8 @@ class Bounded:
 
 
 class _Bounded:
+    served: Array | None = None
+
     def __init__(self, world: World, names: Sequence[str], policy: Bounded) -> None:
         self._world = world
         self._router = Router(Ring(names, vnodes=policy.vnodes))
@@ -158,6 +162,7 @@ class _Bounded:
         served = np.fromiter((place[ticket.node] for ticket in tickets), np.int32, len(tickets))
         for ticket in tickets:
             ticket.release()
+        self.served = served
         owner = self.owner.copy() if len(keys) else self.owner
         owner[keys] = served  # of several, the last one stays
         moved = np.unique(keys[owner[keys] != self.owner[keys]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
 import numpy as np
 
 from ringhash.analysis.compare.policy import Array, Change, World, compact_size
@@ -34,6 +35,8 @@ class Modulo:
 
 
 class _Modulo:
+    served: Array | None = None
+
     def __init__(self, world: World, names: Sequence[str]) -> None:
         self._world = world
         self.placement = Shards(len(names))
@@ -55,6 +58,8 @@ class _Modulo:
 
 class _ByPlacement:
     """A policy whose live class is a `Placement`, and whose changes are its plans."""
+
+    served: Array | None = None
 
     def __init__(self, world: World, placement: Placement) -> None:
         self.world = world
@@ -143,7 +148,8 @@ class _Fixed(_ByPlacement):
     def owners(self) -> Array:
         count = self.placement.space.size
         names = [self.placement.owner_at(shard) for shard in range(count)]
-        return self.world.numbers(names)[self._shard]
+        owners: Array = self.world.numbers(names)[self._shard]
+        return owners
 
     @property
     def shards(self) -> int:
@@ -183,13 +189,12 @@ class _PerNode(_ByPlacement):
     def __init__(self, world: World, tokens: dict[str, list[int]], each: int) -> None:
         self._each = each
         self._tokens = tokens
-        self._keys = (
-            list(map(str, world.keys.tolist())) if isinstance(world.keys, np.ndarray) else world.keys
-        )
+        self._keys = list(map(str, world.keys.tolist())) if isinstance(world.keys, np.ndarray) else world.keys
         super().__init__(world, CassandraRing(tokens))
 
     def owners(self) -> Array:
-        return self.world.numbers(self.placement.names)[self.placement.index_many(self._keys)]
+        owners: Array = self.world.numbers(self.placement.names)[self.placement.index_many(self._keys)]
+        return owners
 
     @property
     def shards(self) -> int:

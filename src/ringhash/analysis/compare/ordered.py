@@ -50,6 +50,8 @@ class Dynamic:
 
 
 class _Ranges:
+    served: Array | None = None
+
     def __init__(self, world: World, names: Sequence[str], split: float, merge: float) -> None:
         self._world = world
         self._split, self._merge = split, merge

@@ -36,7 +36,9 @@ def comparison_page(comparison: Comparison) -> str:
         "<section><h2>What moved</h2><div class=pictures>"
         + figure(
             "Rows moved in all, by the rows at the end",
-            svg.named_bars(moved, "Rows moved by each policy, by the rows at the end", unit="%", colours=True),
+            svg.named_bars(
+                moved, "Rows moved by each policy, by the rows at the end", unit="%", colours=True
+            ),
         )
         + figure(
             "Rows moved over time",

@@ -34,7 +34,8 @@ class World:
 
     def owners(self, placement: Placement) -> Array:
         """Return the node of each key by a placement."""
-        return self.numbers(placement.names)[placement.index_many(self.keys)]
+        owners: Array = self.numbers(placement.names)[placement.index_many(self.keys)]
+        return owners
 
     def numbers(self, names: Sequence[str]) -> Array:
         """Return the numbers of nodes."""
@@ -55,6 +56,7 @@ class Placed(Protocol):
     """A policy at work."""
 
     owner: Array  # of each key the node, as an index into the names of the world; replaced, never changed
+    served: Array | None  # of each row of the last step the node that served it, where that is not the owner
 
     @property
     def placement(self) -> Any:

@@ -23,8 +23,8 @@ TIMES, CELLS, LORENZ = 48, 64, 101
 class Outcome:
     """What a policy did with a trace.
 
-    `rows_peak`, `load_peak`: the fullest node by the mean, in stored rows and in arriving rows, the mean over
-    all steps with rows; `rows_last`: that of the rows at the end. `out_of_tolerance`: the hours in which the
+    `rows_peak`, `load_peak`: the fullest node by the mean, in stored rows and in arriving rows, the mean
+    over all steps with rows; `rows_last`: that of the rows at the end. `out_of_tolerance`: the hours in which the
     fullest node stored more than the tolerance allows. `moved`: the rows that changed their node, in all;
     `moved_share`: by the rows at the end; `moved_worst`: in the worst hour. `moves`, `splits`, `merges`: of
     the plans; a method without plans (modulo, bounded loads) counts keys as moves. `shards_per_node`,
@@ -201,7 +201,7 @@ def _node_plan(nodes: Any, steps: int) -> dict[int, tuple[str, ...]]:
         if not 0 <= when < 1:
             raise ValueError(f"when must be a share of the time from 0 and below 1, not {when!r}")
         step = int(when * steps)
-        if step <= last or (last < 0 and step):
+        if step <= last or (last < 0 and when):
             raise ValueError(
                 f"nodes must begin at 0 and be in order of time, each in a step of its own; {when!r} is not"
             )
@@ -233,7 +233,8 @@ def _replay(
             np.add.at(world.rows, keys, 1.0 if weights is None else weights)
         # A policy looks at the rows that arrived; a router that decides as they arrive is asked here.
         stored = log.changed(step, placed, world, stored, lambda: placed.tend(step, keys), keys, weights)  # noqa: B023
-        load = np.bincount(placed.owner[keys], weights, len(world.names))
+        served = placed.owner[keys] if placed.served is None else placed.served
+        load = np.bincount(served, weights, len(world.names))
         log.note(step, load[active], stored[active])
         done(step + 1)
     return log.outcome(policy.name, placed, world, trace, tolerance, active, stored)
@@ -344,5 +345,5 @@ def _heat(trace: Trace, totals: Array) -> dict[str, list[list[float]]]:
     found = {}
     for method, shard in (("hash", Shards(CELLS).of_many(trace.keys)), ("range", by_range)):
         cells = np.bincount(column * CELLS + shard[trace.index], trace.weights, times * CELLS)
-        found[method] = cells.reshape(times, CELLS).tolist()
+        found[method] = cells.astype(np.float64).reshape(times, CELLS).tolist()
     return found

@@ -55,8 +55,8 @@ def comparison_text(comparison: Comparison) -> str:
     steps = len(comparison.nodes)
     return "\n".join(
         [
-            f"{comparison.rows:,} rows, {comparison.keys:,} keys, {steps:,} steps of {comparison.hours:g} h, "
-            f"{nodes_text(comparison)}",
+            f"{comparison.rows:,} rows, {comparison.keys:,} keys, {steps:,} steps of "
+            + f"{comparison.hours:g} h, {nodes_text(comparison)}",
             "rows, load: the fullest node by the mean, stored and arriving; moved: by the rows at the end",
             f"hours out: above {comparison.tolerance:g}; scatter: nodes that a scan of 1% of the keys asks",
             "",

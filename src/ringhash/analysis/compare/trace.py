@@ -163,7 +163,7 @@ def _distinct(keys: Any) -> tuple[Any, Array]:
     """The distinct keys in order, and of each row which one it has. Mixed kinds become text."""
     if isinstance(keys, np.ndarray):
         return np.unique(keys, return_inverse=True)
-    if set(map(type, keys)) == {int} and -(1 << 63) <= min(keys) and max(keys) < 1 << 63:
+    if set(map(type, keys)) == {int} and min(keys) >= -(1 << 63) and max(keys) < 1 << 63:
         return np.unique(np.array(keys, np.int64), return_inverse=True)
     texts = composite([keys_of(keys)], "").keys
     listed = sorted(set(texts))
