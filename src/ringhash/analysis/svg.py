@@ -127,7 +127,8 @@ def named_bars(values: Mapping[str, float], title: str, *, unit: str = "", colou
         text = f"{value:.1%}" if unit == "%" else _short(value) + unit
         parts.append(f'<text class="name" x="124" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
         parts.append(
-            f'<rect class="bar{colour}" x="130" y="{y}" width="{max(1.0, room * value / top):.1f}" height="20"/>'
+            f'<rect class="bar{colour}" x="130" y="{y}" '
+            f'width="{max(1.0, room * value / top):.1f}" height="20"/>'
         )
         parts.append(f'<text class="tick" x="{136 + room * value / top:.1f}" y="{y + 15}">{text}</text>')
     return "".join([*parts, "</svg>"])

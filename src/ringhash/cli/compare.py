@@ -33,8 +33,8 @@ USUAL = ("modulo", "ring:160", "fixed:480", "dynamic", "per-node:16", "direct:10
     "policies",
     multiple=True,
     metavar="NAME[:NUMBER]",
-    help="modulo, ring:VNODES, fixed:SHARDS, dynamic:ROWS, per-node:TOKENS, direct:KEYS, bounded:FACTOR; once "
-    "for each.  [default: all seven]",
+    help="modulo, ring:VNODES, fixed:SHARDS, dynamic:ROWS, per-node:TOKENS, direct:KEYS, bounded:FACTOR; "
+    "once for each.  [default: all seven]",
 )
 @click.option("--hours", type=float, default=1.0, metavar="H", help="How long a step is.  [default: 1]")
 @click.option("--tolerance", type=float, default=1.5, metavar="X", help="How full a node may be by the mean.")

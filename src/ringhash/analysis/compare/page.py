@@ -28,9 +28,9 @@ def comparison_page(comparison: Comparison) -> str:
     figures = table(HEADS, [cells_of(outcome) for outcome in comparison])
     overview = (
         "<section><h2>All figures</h2>"
-        "<p class=sub>Rows and load: the fullest node by the mean, stored and arriving. Moved: by the rows at "
-        f"the end. Hours out: above {comparison.tolerance:g}. Scatter: how many nodes a scan of 1% of the keys "
-        f"asks.</p>{figures}</section>"
+        "<p class=sub>Rows and load: the fullest node by the mean, stored and arriving. Moved: by the rows "
+        f"at the end. Hours out: above {comparison.tolerance:g}. Scatter: how many nodes a scan of 1% of "
+        f"the keys asks.</p>{figures}</section>"
     )
     movement = (
         "<section><h2>What moved</h2><div class=pictures>"

@@ -24,12 +24,12 @@ class Outcome:
     """What a policy did with a trace.
 
     `rows_peak`, `load_peak`: the fullest node by the mean, in stored rows and in arriving rows, the mean
-    over all steps with rows; `rows_last`: that of the rows at the end. `out_of_tolerance`: the hours in which the
-    fullest node stored more than the tolerance allows. `moved`: the rows that changed their node, in all;
+    over all steps with rows; `rows_last`: that of the rows at the end. `out_of_tolerance`: the hours in which
+    the fullest node stored more than the tolerance allows. `moved`: the rows that changed their node, in all;
     `moved_share`: by the rows at the end; `moved_worst`: in the worst hour. `moves`, `splits`, `merges`: of
     the plans; a method without plans (modulo, bounded loads) counts keys as moves. `shards_per_node`,
-    `metadata`: pieces by nodes, and the bytes of the JSON that a client needs, both at the end. `scatter`: how
-    many nodes a scan of 1 % of the keys asks, on average. `loads`: rows by node at the end. `peaks`,
+    `metadata`: pieces by nodes, and the bytes of the JSON that a client needs, both at the end. `scatter`:
+    how many nodes a scan of 1 % of the keys asks, on average. `loads`: rows by node at the end. `peaks`,
     `moved_by_step`: by step. `plans`: each plan of the live class with its step. `placement`: the live object
     as it is at the end.
 
@@ -61,9 +61,9 @@ class Outcome:
 class Comparison:
     """What `compare` found: an `Outcome` for each policy, in the order given.
 
-    `nodes`: how many nodes there are, by step. `lorenz`: the share of the rows that the most frequent part of
-    the keys has, at 0 %, 1 % ... 100 %. `heat`: rows by time (up to 48 columns) and shard (64), for "hash" and
-    for "range".
+    `nodes`: how many nodes there are, by step. `lorenz`: the share of the rows that the most frequent part
+    of the keys has, at 0 %, 1 % ... 100 %. `heat`: rows by time (up to 48 columns) and shard (64), for "hash"
+    and for "range".
     """
 
     outcomes: tuple[Outcome, ...]
@@ -121,8 +121,8 @@ def compare(
     Args:
         trace: The keys; see `Trace`.
         nodes: How many nodes, or their names; or pairs (when, how many or which), where `when` is a share of
-            the time from 0 (the first must be 0) up to, but not including, 1. Nodes by number are `node-1` and
-            so on, and the last ones leave first.
+            the time from 0 (the first must be 0) up to, but not including, 1. Nodes by number are `node-1`
+            and so on, and the last ones leave first.
         policies: What to compare, as in `[Modulo(), Fixed(480), Dynamic()]`; no two of one name.
         tolerance: How full the fullest node may be by the mean.
         progress: Called with (steps done, steps in all) of all policies together.

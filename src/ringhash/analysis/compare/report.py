@@ -16,8 +16,8 @@ HEADS = [
     "hours out", "scatter",
 ]  # fmt: skip
 _FIGURES = (
-    "policy", "rows_peak", "rows_last", "load_peak", "out_of_tolerance", "moved", "moved_share", "moved_worst",
-    "moves", "splits", "merges", "shards_per_node", "metadata", "scatter", "loads", "peaks", "moved_by_step",
+    "policy", "rows_peak", "rows_last", "load_peak", "out_of_tolerance", "moved", "moved_share",
+    "moved_worst", "moves", "splits", "merges", "shards_per_node", "metadata", "scatter", "loads", "peaks", "moved_by_step",
 )  # fmt: skip
 
 
@@ -52,11 +52,11 @@ def nodes_text(comparison: Comparison) -> str:
 
 def comparison_text(comparison: Comparison) -> str:
     """Return a comparison as a table."""
-    steps = len(comparison.nodes)
+    size = f"{comparison.rows:,} rows, {comparison.keys:,} keys"
+    time = f"{len(comparison.nodes):,} steps of {comparison.hours:g} h"
     return "\n".join(
         [
-            f"{comparison.rows:,} rows, {comparison.keys:,} keys, {steps:,} steps of "
-            + f"{comparison.hours:g} h, {nodes_text(comparison)}",
+            f"{size}, {time}, {nodes_text(comparison)}",
             "rows, load: the fullest node by the mean, stored and arriving; moved: by the rows at the end",
             f"hours out: above {comparison.tolerance:g}; scatter: nodes that a scan of 1% of the keys asks",
             "",
