@@ -19,10 +19,10 @@ CORE := $(wildcard src/ringhash/*.px[di] src/ringhash/*.pyx src/ringhash/interop
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo gateway balancer test chaos lint format types build bench asan portable everywhere valgrind clean
+.PHONY: help demo gateway balancer test chaos chaos-fleet lint format types build bench asan portable everywhere valgrind clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Stamps: what they depend on is newer only when there is something to do again.
 
@@ -68,6 +68,9 @@ test: $(VENV)/.core ## The tests. PYTEST_ARGS="-k plan" narrows them
 
 chaos: $(VENV)/.core ## A minute of faults on real processes and PostgreSQL. CHAOS_ARGS="--db sqlite"
 	$(BIN)/python tests/leases/chaos.py --seconds 60 $(CHAOS_ARGS)
+
+chaos-fleet: $(VENV)/.core ## A minute of faults on a fleet whose keys move. CHAOS_ARGS="--db sqlite"
+	$(BIN)/python tests/fleet/chaos.py --seconds 60 $(CHAOS_ARGS)
 
 lint: $(VENV)/.lint ## The style of Python, Cython and workflow files
 	$(BIN)/ruff check .

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def even(path: Path, moment: int) -> None:
-    """Rewrite the archive at `path` with `moment` as the time of all its members, and nobody as their owner."""
+    """Rewrite the archive at `path`: `moment` is the time of all members, and nobody their owner."""
     unpacked = io.BytesIO()
     with (
         tarfile.open(path) as old,

@@ -41,7 +41,8 @@ def find_binaries() -> Path:
 class PostgresServer:
     """initdb, start, stop in any mode, start again."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
+        self.settings = settings
         self.binaries = find_binaries()
         self.folder = Path(
             tempfile.mkdtemp(prefix="ringhash-pg-", dir="/tmp")
@@ -106,6 +107,7 @@ class PostgresServer:
             "shared_buffers": "16MB",
             "autovacuum": "off",
             "logging_collector": "off",
+            **self.settings,
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with self.log.open("ab") as log:

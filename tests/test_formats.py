@@ -135,7 +135,7 @@ EXAMPLES = list(examples())
 def test_every_kind_has_a_schema_and_an_example() -> None:
     named = {name for name, _ in EXAMPLES}
     assert named == READERS.keys()
-    assert SCHEMAS.keys() - named == {"common", "entry", "placement"}
+    assert SCHEMAS.keys() - named == {"common", "entry", "fence_row", "placement"}
     assert SCHEMAS["placement"]["properties"]["kind"]["enum"] == PLACEMENTS
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "ColumnError",
     "DatabaseAddressError",
     "DrainTimeoutError",
     "DuplicateNodeError",
@@ -141,6 +142,10 @@ class Moving(RinghashError, RuntimeError):  # noqa: N818 - as Moved
 
 class FenceError(RinghashError, RuntimeError):
     """The fence of a database is missing, is of other keys, or was changed by a later epoch."""
+
+
+class ColumnError(RinghashError, ValueError):
+    """A position column is missing, incomplete, or of other keys."""
 
 
 class DrainTimeoutError(FenceError):

@@ -32,6 +32,7 @@ from looks import check_page
 @pytest.fixture(scope="module")
 def found() -> Comparison:
     trace = Trace.from_counts({f"k{i}": 1 / i for i in range(1, 600)}, 9000, 60, growth=2.0)
+    nodes: Any = [(0, 4), (0.5, ["<b>", *(f"node-{i}" for i in range(1, 6))])]
     policies: Any = [
         Modulo(),
         RingPolicy(),
@@ -42,7 +43,7 @@ def found() -> Comparison:
         Direct(),
         Bounded(),
     ]
-    return compare(trace, [(0, 4), (0.5, ["<b>", *(f"node-{i}" for i in range(1, 6))])], policies)
+    return compare(trace, nodes, policies)
 
 
 def test_the_text_has_a_row_for_each(found: Comparison) -> None:

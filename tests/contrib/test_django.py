@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import sqlite3
-import tempfile
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -14,42 +13,23 @@ import pytest
 
 django = pytest.importorskip("django")
 from django.apps import apps
-from django.conf import settings
-
-from ringhash import Moved, Router
-from ringhash.contrib.django import CrossShardError, NoKeyError, ShardRouter, current_database, using_key
-from ringhash.fleet import Fleet, fence, set_fence
-
-NAMES = ("db-1", "db-2", "db-3")
-MANY = tuple(f"more-{i}" for i in range(8))  # only migrated
-
-folder = tempfile.TemporaryDirectory(prefix="ringhash-django-")  # to the end of the process, as the settings
-shards = ShardRouter(
-    Router(NAMES),
-    {"django_shop.User": "id", "django_shop.Order": "user_id"},
-    everywhere=["django_shop.Country"],
-    shards=(*NAMES, *MANY),
-)
-if not settings.configured:
-    settings.configure(
-        DATABASES={
-            name: {"ENGINE": "django.db.backends.sqlite3", "NAME": f"{folder.name}/{name}.db"}
-            for name in ("default", *NAMES, *MANY)
-        },
-        DATABASE_ROUTERS=[shards],
-        INSTALLED_APPS=["ringhash.contrib.django", "django_shop"],
-        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
-        USE_TZ=True,
-    )
-    django.setup()
-
 from django.core.management import CommandError, call_command
 from django.db import connections, transaction
 from django.db.models.signals import pre_save
 from django.test.utils import CaptureQueriesContext
+from django_project import MANY, NAMES, folder, shards
 
-from ringhash.contrib.django import migrate_shards
+from ringhash import Moved, Router
+from ringhash.contrib.django import (
+    CrossShardError,
+    NoKeyError,
+    ShardRouter,
+    current_database,
+    migrate_shards,
+    using_key,
+)
 from ringhash.contrib.django.apps import check_save
+from ringhash.fleet import Fleet, fence, set_fence
 
 User, Order, Country, Setting = (
     apps.get_model("django_shop", name) for name in ("User", "Order", "Country", "Setting")
@@ -106,6 +86,11 @@ def test_queries_go_to_the_database_of_the_key(world: dict[str, list[int]]) -> N
             assert Country.objects.count() == 1
         assert len(seen) == 4
     assert current_database() is None
+    customer = apps.get_model("django_shop", "Customer")
+    with using_key(world["db-2"][0]):  # a proxy is where its model is
+        assert customer.objects.count() == 2
+        with pytest.raises(CrossShardError):
+            customer(id=world["db-1"][0], name="x").save(using="db-2")
     with using_key(str(world["db-3"][0])) as database:  # as a URL gives it
         assert database == "db-3"
 

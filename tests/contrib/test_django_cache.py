@@ -14,10 +14,7 @@ import pytest
 pytest.importorskip("django")
 redis = pytest.importorskip("redis")
 
-from django.conf import settings
-
-if not settings.configured:  # test_django.py has its own
-    settings.configure()
+import django_project  # noqa: F401  Django needs settings
 
 from ringhash import Shards, assign
 from ringhash.contrib.django import cache as module

@@ -71,6 +71,15 @@ class Order(Base):
     user: Mapped[User] = relationship(back_populates="orders")
 
 
+# A table without a class.
+tags = sa.Table(
+    "tags",
+    Base.metadata,
+    sa.Column("user_id", sa.ForeignKey("users.id"), primary_key=True),
+    sa.Column("what", sa.String, primary_key=True),
+)
+
+
 class Stray(Base):
     __tablename__ = "stray"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -102,7 +111,10 @@ class World:
         self.engines = engines
         self.router = Router(NAMES) if router is None else router
         self.sharding = Sharding(
-            self.router, engines, keys={User: "id", Order: Order.user_id}, everywhere=[Country]
+            self.router,
+            engines,
+            keys={User: "id", Order: Order.user_id, tags: "user_id"},
+            everywhere=[Country],
         )
         self.Session = self.sharding.sessionmaker()
         self.asked = Asked(engines)
@@ -226,6 +238,8 @@ def test_a_condition_on_the_key_decides(files: World) -> None:
             {},
         ),
         (select(User).join(User.country).where(User.id == user), {}),
+        (select(User).join(tags, isouter=True).where(User.id == user), {}),
+        (select(User).outerjoin(tags, tags.c.user_id == User.id).where(User.id == user), {}),
         (select(User).options(joinedload(User.orders)).where(User.id == user), {}),
         (select(User).where(User.id == user).order_by(User.name).limit(1), {}),
     ]
@@ -266,6 +280,7 @@ def test_a_statement_without_a_key_is_refused_before_anything_is_asked(files: Wo
         update(User).values(name="x"),
         delete(Order).where(Order.what == "x"),
         delete(Country).where(Country.code == "at"),
+        select(User.id).join(tags, tags.c.what == User.name).where(User.id == user),
     ]
     crossing: list[Any] = [
         select(User, alias).where(User.id == user, alias.id == far),
@@ -276,6 +291,10 @@ def test_a_statement_without_a_key_is_refused_before_anything_is_asked(files: Wo
         select(User.name).where(User.id.in_([user, far])).distinct(),
         select(User.name).where(User.id.in_([user, far])).group_by(User.name),
         select(User.id).where(User.id.in_([user, far])).offset(1),
+        select(select(User.id).where(User.id.in_([user, far])).limit(1).subquery()),
+        select(select(User.id).where(User.id.in_([user, far])).order_by(User.id).cte()),
+        select(sa.literal_column("count(*)")).where(User.id.in_([user, far])),
+        select(text("max(id)")).where(User.id.in_([user, far])),
     ]
     with files.Session() as session:
         for kind, statements in ((NoKeyError, refused), (CrossShardError, crossing)):
@@ -319,6 +338,8 @@ def test_several_keys_ask_only_their_owners(world: World) -> None:
         assert sorted(asked) == ["db-1", "db-3"]
         assert sorted(user.id for user in found) == sorted(keys)
         assert session.scalars(select(User).where(User.id.in_([]))).all() == []
+        ordering = select(User.id).where(User.id.in_(keys), User.orders.any(Order.what.like("db%")))
+        assert sorted(session.scalars(ordering)) == sorted(keys)
 
 
 def test_a_key_of_another_type_is_another_key(files: World) -> None:
@@ -525,6 +546,7 @@ def test_a_session_of_one_key_stays_on_its_shard(world: World) -> None:
             lambda: session.get(User, far),
             lambda: session.execute(insert(User), [{"id": far, "name": "x"}, {"id": key, "name": "x"}]),
             lambda: session.execute(insert(User).values(id=far, name="x")),
+            lambda: session.execute(text("SELECT 1"), bind_arguments=world.sharding.at(far)),
         ):
             world.asked.asked.clear()
             with pytest.raises(CrossShardError, match="stays on 'db-3'"):
@@ -625,6 +647,35 @@ def test_asyncio(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> N
     with databases as sync:
         world = World(sync)
         asyncio.run(main(sync, world))
+
+
+def test_rows_of_parameters_are_never_read_as_one(files: World) -> None:
+    """A default of a parameter would send all rows to its shard."""
+    key, far = files.of["db-1"][0], files.of["db-2"][0]
+    rows = [{"k": key}, {"k": far}]
+    with files.Session() as session:
+        for statement in (
+            delete(Order).where(Order.user_id == bindparam("k", key)),
+            update(User.__table__).where(User.__table__.c.id == bindparam("k", key)).values(name="x"),
+            update(User.__table__)
+            .where(User.__table__.c.id == bindparam("k", key))
+            .values(id=bindparam("id", far)),
+        ):
+            files.asked.asked.clear()
+            with pytest.raises((NoKeyError, KeyChangeError)):
+                session.execute(statement, rows)
+            assert files.asked.asked == []
+
+
+def test_the_legacy_query(files: World) -> None:
+    key = files.of["db-3"][0]
+    with files.Session() as session:
+        assert files.asked.shards(lambda: session.query(User).filter(User.id == key).one()) == ["db-3"]
+        assert session.query(User).filter_by(id=key).count() == 1
+        with pytest.raises(NoKeyError):
+            session.query(User).all()
+        with pytest.raises(CrossShardError):
+            session.query(User).filter(User.id.in_([key, files.of["db-1"][0]])).count()
 
 
 def test_a_connection_needs_a_shard(files: World) -> None:

@@ -82,7 +82,7 @@ def test_a_row_of_a_single_key_counts_before_that_of_its_hash(tmp_path: Path) ->
 )
 def test_nonsense_is_refused_and_changes_nothing(tmp_path: Path, ranges: Any, state: Any, owner: Any) -> None:
     with opened(tmp_path) as database:
-        with pytest.raises(ValueError, match="state|range"), database.transaction(write=True) as tx:
+        with pytest.raises(ValueError, match=r"state|range"), database.transaction(write=True) as tx:
             set_fence(tx, ranges, state, owner, 1)
         with database.transaction(write=False) as tx:
             assert len(read_fence(tx)) == 1

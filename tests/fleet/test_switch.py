@@ -261,3 +261,56 @@ def test_an_old_carrier_writes_nothing(fleet_of: Make) -> None:
     with pytest.raises(FenceError, match="later"):
         RowSwitch(fleet, [ORDERS]).undo(pieces[0])
     assert says(fleet, "db-2", "k13") == "gone to db-3"
+
+
+def test_a_foreign_row_with_the_same_primary_key_is_not_written_over(fleet_of: Make) -> None:
+    """Ids that two databases give out collide: the copy stops, and both rows stay."""
+    fleet = fleet_of(STARTS["ranges"])
+    make_table(fleet)
+    for key in ("k13", "k2"):
+        with fleet.write(key) as tx:
+            tx.execute("INSERT INTO orders VALUES (1, ?, 'mine')", [key])
+    router = fleet.router
+    plan = router.plan_to(router.placement.move("k12", "db-3"))  # type: ignore[attr-defined]
+    status = Handover(router, plan, RowSwitch(fleet, [ORDERS])).run()
+    assert status.fraction == 0.0
+    assert rows_in(fleet, "db-2") == [(1, "k13", "mine")]
+    assert rows_in(fleet, "db-3") == [(1, "k2", "mine")]
+
+
+IN_SQLITE = ["NULL", "1", "1.5", "'1'", "x'00ff'", "''", "'null'", "char(0)", "-9223372036854775808", "1e300"]
+IN_POSTGRES = [
+    "'1 mon'::interval", "'30 days'::interval", "'1.00'::numeric", "'NaN'::numeric", "'infinity'::timestamptz",
+    "'0044-03-15 BC'::date", """'{"a": 1.0, "b": null}'::jsonb""", "'[1 ,2]'::json", r"'\x00ff5c'::bytea",
+    """ARRAY[NULL, 'NULL', '', 'a,"b']::text[]""", "'ab'::char(5)", r"'\N'::text", "''::text", "NULL::text",
+    "E'a\\tb'::text", "0.1::float8", "'-0'::float8", "'192.168.0.1/24'::inet", "'[1,5)'::int4range", "B'101'",
+    "'a b'::tsvector", "'(1,2)'::point", "true", "'2024-10-27 02:30+02'::timestamptz", """'x'::"char\"""",
+]  # fmt: skip
+
+
+def test_values_arrive_as_they_were(fleet_of: Make, dialect: str) -> None:
+    postgres = dialect == "postgres"
+    values = IN_POSTGRES if postgres else IN_SQLITE
+    fleet = fleet_of(STARTS["ranges"])
+    names = ", ".join(f'"V {i}"' for i in range(len(values)))
+    made = ", ".join(f'{value} AS "V {i}"' for i, value in enumerate(values))
+    for name in fleet.names:
+        with fleet.database(name).transaction(write=True) as tx:
+            tx.execute(f"CREATE TABLE things AS SELECT 1 AS id, 'k13' AS tenant, {made}")
+            tx.execute("DELETE FROM things")
+            if postgres:
+                tx.execute("ALTER TABLE things ADD PRIMARY KEY (id)")
+                tx.execute("ALTER TABLE things ADD twice int GENERATED ALWAYS AS (id * 2) STORED")
+            else:
+                tx.execute("ALTER TABLE things ADD twice int GENERATED ALWAYS AS (id * 2) VIRTUAL")
+    with fleet.write("k13") as tx:
+        tx.execute(f"INSERT INTO things (id, tenant, {names}) SELECT 1, 'k13', {', '.join(values)}")
+    look = ", ".join(f'"V {i}"::text' if postgres else f'quote("V {i}")' for i in range(len(values)))
+    with fleet.read("k13") as tx:
+        before = tx.execute(f"SELECT {look} FROM things").rows
+    assert len(set(before[0])) > 8
+    router = fleet.router
+    plan = router.plan_to(router.placement.move("k12", "db-3"))  # type: ignore[attr-defined]
+    assert Handover(router, plan, RowSwitch(fleet, [Table("things", key="tenant")])).run().fraction == 1.0
+    with fleet.read("k13") as tx:
+        assert tx.execute(f"SELECT {look} FROM things").rows == before

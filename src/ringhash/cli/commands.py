@@ -17,6 +17,7 @@ from ringhash.cli.cluster import named_weights, names_in, nodes_in, planned, rea
 from ringhash.cli.compare import compare as compare_policies
 from ringhash.cli.doctor import completion, doctor
 from ringhash.cli.errors import InputError, refusals
+from ringhash.cli.fleet import fleet
 from ringhash.cli.handover import abort, apply, resume, show, status, storm
 from ringhash.cli.keys import KeyFile
 from ringhash.cli.leases import leases
@@ -103,7 +104,7 @@ def ringhash(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (analyze, compare_policies, leases, doctor, completion):
+for command in (analyze, compare_policies, fleet, leases, doctor, completion):
     ringhash.add_command(command)
 
 

@@ -102,27 +102,22 @@ class PostgresConnection(Connection):
         return ()
 
     def _begin_with(self, write: bool, first: Statements) -> tuple[Result, ...]:
-        """Begin and run `first` in one round trip, as a pipeline."""
+        """Begin and run `first` in one round trip: one text, with its values written into it by psycopg."""
         self._number = None
-        results = []
+        begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT txid_current()" if write else _READING
+        found: list[Result] = []
         try:
-            with self._using, self._raw.pipeline():
-                cursors = [self._raw.execute("BEGIN ISOLATION LEVEL READ COMMITTED" if write else _READING)]
-                if write:
-                    cursors.append(self._raw.execute("SELECT txid_current()"))
-                cursors += [
-                    self._raw.execute(with_percent_marks(sql), values or None) for sql, values in first
-                ]
-            results = [
-                Result(cursor.fetchall() if cursor.description else [], max(0, cursor.rowcount))
-                for cursor in cursors[1:]
-            ]
+            with self._using, psycopg.ClientCursor(self._raw) as cursor:
+                texts = [cursor.mogrify(with_percent_marks(sql), values or None) for sql, values in first]
+                cursor.execute("; ".join([begin, *texts]))
+                while cursor.nextset():
+                    found.append(Result(cursor.fetchall(), max(0, cursor.rowcount)))
             if write:
-                self._number = results.pop(0).rows[0][0]
+                self._number = found.pop(0).rows[0][0]
         except BaseException:
             self._roll_back()
             raise
-        return tuple(results)
+        return tuple(found)
 
     def _commit(self) -> None:
         number, self._number = self._number, None

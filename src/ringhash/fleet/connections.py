@@ -85,22 +85,17 @@ def _sqlalchemy(connection: Any, addresses: tuple[bytes, ...], write: bool) -> l
 
     bound = connection.connection() if hasattr(connection, "get_bind") else connection
     dialect = {"postgresql": "postgresql", "sqlite": "sqlite"}[bound.dialect.name]
-    if write and bound.get_isolation_level() == "AUTOCOMMIT":
+    raw = bound.connection.dbapi_connection
+    alone = raw.isolation_level is None if dialect == "sqlite" else raw.autocommit
+    if write and alone is True:
         raise RuntimeError(f"{_OPEN}; use an engine without AUTOCOMMIT")
     sql, values = fence_statement(dialect, addresses, write=write)
     for name in ("low", "single"):
         sql = sql.replace("?", f":{name}", 1)
     statement = text(sql).bindparams(*(bindparam(name, type_=LargeBinary()) for name in ("low", "single")))
-    if dialect == "sqlite" and write:
-        _begin_immediate(bound)
+    if dialect == "sqlite" and write and not raw.in_transaction:
+        bound.exec_driver_sql("BEGIN IMMEDIATE")  # sqlite3 itself would begin before the first write only
     return [tuple(row) for row in bound.execute(statement, {"low": values[0], "single": values[1]})]
-
-
-def _begin_immediate(bound: Any) -> None:
-    """pysqlite begins a transaction only before the first write: take the lock of the file now."""
-    raw = bound.connection.dbapi_connection
-    if hasattr(raw, "in_transaction") and not raw.in_transaction:
-        bound.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _django(connection: Any, addresses: tuple[bytes, ...], write: bool) -> list[Any]:

@@ -20,6 +20,7 @@ from ringhash.databases import Database, Transaction
 from ringhash.errors import DrainTimeoutError, FenceError, Moved, Moving
 
 __all__ = [
+    "REGISTRY",
     "FenceRow",
     "Ranges",
     "State",
@@ -38,6 +39,8 @@ __all__ = [
 State = Literal["here", "moving", "gone"]
 Ranges = Iterable[tuple[bytes, "bytes | None"]]
 
+# What else a database says of itself: how the keys of its fence and its columns are read.
+REGISTRY = "CREATE TABLE IF NOT EXISTS ringhash_registry (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
 _COLUMNS = "low, high, state, owner, epoch"
 _STATES = ("here", "moving", "gone")
 _POLL = 0.002  # seconds, between two looks at who still writes

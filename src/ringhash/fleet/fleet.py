@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
+from typing import Any, Self, TypeAlias
 
 from ringhash.databases import Database, Transaction, open_database
 from ringhash.errors import DatabaseAddressError, FenceError, Moved, Moving, UnknownNodeError
 from ringhash.fleet.addresses import addresses_of, reading_of
-from ringhash.fleet.fence import RETRY, create_fence, fence_statement, verdict
+from ringhash.fleet.fence import REGISTRY, RETRY, create_fence, fence_statement, verdict
 from ringhash.fleet.metrics import FleetMetrics
 from ringhash.fleet.replicas import Replicas
 from ringhash.membership import find_name
@@ -22,9 +23,11 @@ from ringhash.routing.snapshot import RouterSnapshot
 
 __all__ = ["Fleet"]
 
-_REGISTRY = "CREATE TABLE IF NOT EXISTS ringhash_registry (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
 _REGISTER = "INSERT INTO ringhash_registry (name, value) VALUES ('fence', ?) ON CONFLICT (name) DO NOTHING"
 _MOST_REDIRECTS = 4  # in one round; keys that are sent on and on are moving
+
+
+_Entered: TypeAlias = tuple[AbstractContextManager[Transaction], Transaction]
 
 
 class Fleet:
@@ -155,7 +158,7 @@ class Fleet:
                 if tx.dialect == "postgresql":
                     tx.execute("SELECT pg_advisory_xact_lock(hashtext('ringhash_fence'))")
                 create_fence(tx)
-                tx.execute(_REGISTRY)
+                tx.execute(REGISTRY)
                 tx.execute(_REGISTER, [reading])
                 there = tx.execute("SELECT value FROM ringhash_registry WHERE name = 'fence'").rows[0][0]
             if there != reading:
@@ -165,7 +168,7 @@ class Fleet:
 
     # --- blocks ---
 
-    def write(self, key: Any, *, wait: float | None = None) -> Any:
+    def write(self, key: Any, *, wait: float | None = None) -> AbstractContextManager[Transaction]:
         """Open a transaction that writes, on the owner of a key: for `with`.
 
         The block commits at its end and rolls back when it raises; it cannot end the transaction itself. A
@@ -183,9 +186,11 @@ class Fleet:
 
         Cost: the begin and the check are one round trip, so it is as many as a transaction has anyhow.
         """
-        return self._enter(key, True, wait)
+        return self._block(key, True, wait, None)
 
-    def read(self, key: Any, *, wait: float | None = None, stale: float | None = None) -> Any:
+    def read(
+        self, key: Any, *, wait: float | None = None, stale: float | None = None
+    ) -> AbstractContextManager[Transaction]:
         """Open a transaction that reads a single moment, on the owner of a key: for `with`. No lock is taken.
 
         Args:
@@ -198,18 +203,14 @@ class Fleet:
             Moving, Moved: As for `write`.
             ReplicaLagError: No replica of the owner is as fresh as `stale`.
         """
-        return self._enter(key, False, wait, stale)
+        return self._block(key, False, wait, stale)
 
-    @contextmanager
-    def _enter(
-        self, key: Any, write: bool, wait: float | None, stale: float | None = None
-    ) -> Iterator[Transaction]:
-        with ExitStack() as stack:
-            yield self._admitted(stack, key, write, self.wait if wait is None else wait, stale)
+    def _block(
+        self, key: Any, write: bool, wait: float | None, stale: float | None
+    ) -> AbstractContextManager[Transaction]:
+        return _Block(self, key, write, self.wait if wait is None else wait, stale)
 
-    def _admitted(
-        self, stack: ExitStack, key: Any, write: bool, wait: float, stale: float | None
-    ) -> Transaction:
+    def _admitted(self, key: Any, write: bool, wait: float, stale: float | None) -> _Entered:
         """Enter the transaction that lets the key in; follow who names another node, wait for who says so."""
         began, waited, redirects = self._clock(), None, 0
         while True:
@@ -217,7 +218,7 @@ class Fleet:
             seen: list[str] = []
             while True:
                 try:
-                    tx = self._ask(stack, node, key, write, stale)
+                    entered = self._ask(node, key, write, stale)
                 except Moved as moved:
                     refusal: Moved | Moving = moved
                     seen.append(node)
@@ -232,25 +233,27 @@ class Fleet:
                     break
                 else:
                     self.metrics.count(write=write, redirects=redirects, waited=waited, refused=False)
-                    return tx
+                    return entered
             waited = self._clock() - began
             if waited >= wait:
                 self.metrics.count(write=write, redirects=redirects, waited=waited, refused=True)
                 raise Moving(refusal.to, refusal.epoch, RETRY) from None
             self._sleep(min(RETRY * (0.5 + random.random()), wait - waited))  # noqa: S311  to spread them
 
-    def _ask(self, stack: ExitStack, node: str, key: Any, write: bool, stale: float | None) -> Transaction:
+    def _ask(self, node: str, key: Any, write: bool, stale: float | None) -> _Entered:
         addresses = addresses_of(self.router.placement, key)
         if stale is not None:
-            return self._replicas.enter(stack, node, addresses, stale, self._databases[node])
+            return self._replicas.enter(node, addresses, stale, self._databases[node])
         database = self._databases[node]
         first = fence_statement(database.dialect, addresses, write=write)
         context = database.transaction(write=write, first=[first])
-        with ExitStack() as entered:
-            tx = entered.enter_context(context)
+        tx = context.__enter__()
+        try:
             verdict(tx.first[0], addresses, write=write)
-            stack.enter_context(entered.pop_all())
-        return tx
+        except BaseException as error:
+            context.__exit__(type(error), error, error.__traceback__)
+            raise
+        return context, tx
 
     def _owner(self, key: Any) -> str:
         """The owner as the router knows it, marks aside: for rows another node is a wrong one."""
@@ -274,3 +277,26 @@ class Fleet:
 
     def __repr__(self) -> str:
         return f"<Fleet of {', '.join(f'{name} at {self._databases[name].address}' for name in self.names)}>"
+
+
+class _Block:
+    """One block of a fleet, for `with`: what it enters is known only when a database has let the key in."""
+
+    __slots__ = ("_asked", "_context", "_fleet")
+
+    def __init__(self, fleet: Fleet, *asked: Any) -> None:
+        self._fleet = fleet
+        self._asked = asked
+        self._context: AbstractContextManager[Transaction] | None = None
+
+    def __enter__(self) -> Transaction:
+        if self._context is not None:
+            raise RuntimeError("a block is entered once; call write() or read() again")
+        self._context, tx = self._fleet._admitted(*self._asked)
+        return tx
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._context is not None  # noqa: S101  it was entered
+        return self._context.__exit__(kind, error, trace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager
 
 from ringhash.databases import Database, Transaction
 from ringhash.errors import ReplicaLagError
@@ -32,8 +32,8 @@ class Replicas:
         self._databases = {name: tuple(one) for name, one in databases.items()}
 
     def enter(
-        self, stack: ExitStack, node: str, addresses: tuple[bytes, ...], stale: float, itself: Database
-    ) -> Transaction:
+        self, node: str, addresses: tuple[bytes, ...], stale: float, itself: Database
+    ) -> tuple[AbstractContextManager[Transaction], Transaction]:
         """Enter a transaction on a replica that is at most `stale` seconds behind; the node itself, if it has
         none.
 
@@ -50,19 +50,22 @@ class Replicas:
             asked = [fence_statement(database.dialect, addresses, write=False)]
             if database.dialect == "postgresql":
                 asked.append((_LAG, []))
-            with ExitStack() as entered:
-                try:
-                    tx = entered.enter_context(database.transaction(write=False, first=asked))
-                except database.errors as error:
-                    reasons.append(f"{database.address}: {type(error).__name__}")
-                    continue
-                lag = float(tx.first[1].rows[0][0]) if len(asked) > 1 else 0.0
-                if lag > stale:
-                    reasons.append(f"{database.address}: {lag:.1f} s behind")
-                    continue
-                verdict(tx.first[0], addresses, write=False)
-                stack.enter_context(entered.pop_all())
-                return tx
+            context = database.transaction(write=False, first=asked)
+            try:
+                tx = context.__enter__()
+            except database.errors as error:
+                reasons.append(f"{database.address}: {type(error).__name__}")
+                continue
+            lag = float(tx.first[1].rows[0][0]) if len(asked) > 1 else 0.0
+            try:
+                if lag <= stale:
+                    verdict(tx.first[0], addresses, write=False)
+                    return context, tx
+            except BaseException as error:
+                context.__exit__(type(error), error, error.__traceback__)
+                raise
+            context.__exit__(None, None, None)
+            reasons.append(f"{database.address}: {lag:.1f} s behind")
         raise ReplicaLagError(f"no replica of {node} is at most {stale} s behind: {'; '.join(reasons)}")
 
     def __iter__(self) -> Iterator[Database]:

@@ -1,4 +1,8 @@
-"""Rows of keys: read in chunks, written again elsewhere, deleted."""
+"""Rows of keys: read in chunks, written again elsewhere, deleted.
+
+Values travel as PostgreSQL writes them in text, not as Python has them: an interval of a month would become 30
+days, and JSON, infinite dates and types of your own would be lost. SQLite's few types are the same everywhere.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,28 @@ from typing import Any, NamedTuple
 from ringhash.databases import Transaction
 from ringhash.fleet.tables import Table
 
-__all__ = ["Chunk", "columns_of", "delete_rows", "key_condition", "read_rows", "write_rows"]
+__all__ = ["Chunk", "Column", "columns_of", "delete_rows", "key_condition", "read_rows", "write_rows"]
+
+
+class Column(NamedTuple):
+    """A column: its name, and its type as SQL writes it; "" where values are as they are (SQLite)."""
+
+    name: str
+    type: str
+
+    @property
+    def sql(self) -> str:
+        """Its name in a statement."""
+        return '"' + self.name.replace('"', '""') + '"'
+
+    @property
+    def parameter(self) -> str:
+        """What stands for a value of it in a statement."""
+        return f"?::{self.type}" if self.type else "?"
+
+    def chosen(self, exact: bool) -> str:
+        """What reads it from the table `t0`."""
+        return f"t0.{self.sql}::text" if self.type and exact else f"t0.{self.sql}"
 
 
 class Chunk(NamedTuple):
@@ -18,26 +43,28 @@ class Chunk(NamedTuple):
     rows: list[tuple[Any, ...]]
 
 
-def columns_of(tx: Transaction, table: Table) -> list[str]:
-    """Return the names of the columns that can be written, in order. Generated ones are left out.
+def columns_of(tx: Transaction, table: Table) -> list[Column]:
+    """Return the columns that can be written, in order. Generated ones are left out.
 
     Raises:
         LookupError: There is no such table.
     """
     if tx.dialect == "postgresql":
         found = tx.execute(
-            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 "
-            "AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+            "WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' "
+            "ORDER BY attnum",
             [table.name],
         )
     else:
         found = tx.execute(
-            "SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0 ORDER BY cid", [table.name]
+            "SELECT name, '' FROM pragma_table_xinfo(?) WHERE hidden = 0 ORDER BY cid",
+            [table.name],
         )
-    names = [name for (name,) in found]
-    if not names:
+    columns = [Column(*row) for row in found]
+    if not columns:
         raise LookupError(f"there is no table {table.name}")
-    return names
+    return columns
 
 
 def _source(table: Table) -> tuple[str, str]:
@@ -60,10 +87,11 @@ def key_condition(table: Table, values: Sequence[Any]) -> tuple[str, list[Any]]:
 def read_rows(
     tx: Transaction,
     table: Table,
-    columns: Sequence[str],
+    columns: Sequence[Column],
     *,
     chunk: int = 1000,
     where: tuple[str, Sequence[Any]] | None = None,
+    exact: bool = True,
 ) -> Iterator[Chunk]:
     """Iterate over the rows of a table with their keys, in chunks, in order of the primary key.
 
@@ -73,13 +101,14 @@ def read_rows(
         columns: The columns that a row has.
         chunk: How many rows are read at once.
         where: A condition and its parameters, such as `key_condition` returns.
+        exact: Whether values are read as text, for `write_rows`; else as Python has them.
 
     Cost: a query for each chunk, by the index of the primary key.
     """
     source, alias = _source(table)
     primary = table.primary_key
     root = table.root
-    chosen = [*(f"t0.{name}" for name in columns), *(f"{alias}.{name}" for name in root.columns)]
+    chosen = [*(one.chosen(exact) for one in columns), *(f"{alias}.{name}" for name in root.columns)]
     chosen += [f"t0.{name}" for name in primary]
     tuple_of = ", ".join(f"t0.{name}" for name in primary)
     condition, values = where if where is not None else ("", ())
@@ -103,26 +132,25 @@ def read_rows(
         last = tuple(found[-1][len(columns) + len(root.columns) :])
 
 
-def write_rows(tx: Transaction, table: Table, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
-    """Write rows, over those with their primary keys; return how many. Another unique key is an error."""
-    others = [name for name in columns if name not in table.primary_key]
-    change = ", ".join(f"{name} = excluded.{name}" for name in others)
+def write_rows(
+    tx: Transaction, table: Table, columns: Sequence[Column], rows: Iterable[Sequence[Any]]
+) -> int:
+    """Write rows that `read_rows` read; return how many. One that is there is the database's error."""
     system = " OVERRIDING SYSTEM VALUE" if tx.dialect == "postgresql" else ""
-    action = f"DO UPDATE SET {change}" if others else "DO NOTHING"
     listed = [tuple(row) for row in rows]
     if listed:
-        tx.executemany(
-            f"INSERT INTO {table.name} ({', '.join(columns)}){system} "
-            f"VALUES ({', '.join('?' for _ in columns)}) "
-            f"ON CONFLICT ({', '.join(table.primary_key)}) {action}",
-            listed,
-        )
+        names = ", ".join(one.sql for one in columns)
+        values = ", ".join(one.parameter for one in columns)
+        tx.executemany(f"INSERT INTO {table.name} ({names}){system} VALUES ({values})", listed)
     return len(listed)
 
 
-def delete_rows(tx: Transaction, table: Table, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+def delete_rows(
+    tx: Transaction, table: Table, columns: Sequence[Column], rows: Iterable[Sequence[Any]]
+) -> int:
     """Delete rows by their primary keys; return how many were there."""
-    places = [columns.index(name) for name in table.primary_key]
-    found = [[row[place] for place in places] for row in rows]
-    condition = " AND ".join(f"{name} = ?" for name in table.primary_key)
+    places = {one.name: place for place, one in enumerate(columns)}
+    primary = [(columns[places[name]], places[name]) for name in table.primary_key]
+    found = [[row[place] for _, place in primary] for row in rows]
+    condition = " AND ".join(f"{one.sql} = {one.parameter}" for one, _ in primary)
     return tx.executemany(f"DELETE FROM {table.name} WHERE {condition}", found) if found else 0

@@ -8,15 +8,18 @@ from typing import Any, cast
 from ringhash.databases import Transaction
 from ringhash.errors import FenceError
 from ringhash.fleet.addresses import Fenced, address_of_key, addresses_of, fenced_by, key_of_address
+from ringhash.fleet.columns import column_condition, has_column
 from ringhash.fleet.fence import FenceRow, State, drain, drop_keys, read_fence, set_fence, set_keys
 from ringhash.fleet.fleet import Fleet
-from ringhash.fleet.rows import columns_of, delete_rows, read_rows, write_rows
+from ringhash.fleet.rows import Column, columns_of, delete_rows, read_rows, write_rows
 from ringhash.fleet.tables import Table
 from ringhash.handover import Piece
 from ringhash.placement import Layered, Placement
 from ringhash.placements.entry_space import EntrySpace
 
 __all__ = ["RowSwitch", "Switch"]
+
+_MOST_RANGES = 1000  # in one statement
 
 
 class Switch:
@@ -167,7 +170,8 @@ class RowSwitch(Switch):
                 columns = columns_of(theirs, table)
                 self._drop(ours, table, columns, piece)  # of an attempt before, or of a time before
                 sent = 0
-                for chunk in read_rows(theirs, table, columns, chunk=self._chunk):
+                where = _where(theirs, table, piece)
+                for chunk in read_rows(theirs, table, columns, chunk=self._chunk, where=where):
                     mask = piece.mask(chunk.keys)
                     sent += write_rows(
                         ours,
@@ -179,13 +183,13 @@ class RowSwitch(Switch):
                 if there != sent:
                     raise FenceError(f"{table.name}: {sent} rows were copied and {there} are at the target")
 
-    def _count(self, tx: Transaction, table: Table, columns: list[str], piece: Piece) -> int:
-        return sum(
-            int(piece.mask(chunk.keys).sum()) for chunk in read_rows(tx, table, columns, chunk=self._chunk)
-        )
+    def _count(self, tx: Transaction, table: Table, columns: list[Column], piece: Piece) -> int:
+        found = read_rows(tx, table, columns, chunk=self._chunk, where=_where(tx, table, piece))
+        return sum(int(piece.mask(chunk.keys).sum()) for chunk in found)
 
-    def _drop(self, tx: Transaction, table: Table, columns: list[str], piece: Piece) -> None:
-        for chunk in list(read_rows(tx, table, columns, chunk=self._chunk)):
+    def _drop(self, tx: Transaction, table: Table, columns: list[Column], piece: Piece) -> None:
+        found = read_rows(tx, table, columns, chunk=self._chunk, where=_where(tx, table, piece))
+        for chunk in list(found):
             mask = piece.mask(chunk.keys)
             delete_rows(tx, table, columns, [row for row, goes in zip(chunk.rows, mask, strict=True) if goes])
 
@@ -196,3 +200,10 @@ class RowSwitch(Switch):
         with self.fleet.database(piece.source).transaction(write=True) as tx:
             for table in reversed(self.tables):
                 self._drop(tx, table, columns_of(tx, table), piece)
+
+
+def _where(tx: Transaction, table: Table, piece: Piece) -> tuple[str, list[int]] | None:
+    """The rows that may belong to a piece, by the position column; None where there is none: all rows."""
+    if len(piece.ranges) > _MOST_RANGES or not has_column(tx, table, piece.space):
+        return None
+    return column_condition(piece.space, piece.ranges)

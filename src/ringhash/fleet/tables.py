@@ -60,7 +60,7 @@ class Table:
             raise TypeError(f"key_of must be a function of a value, not {plain_type(key_of)}")
         if bool(self.columns) + bool(reference) + (through is not None) != 1:
             raise ValueError(
-                f"{name}: give one of: key= (its rows have keys), reference=True (each node has all rows), or "
+                f"{name}: give one of: key= (its rows have keys), reference=True (all nodes have it), or "
                 "through=(column, table) (its rows follow those of another table)"
             )
         if through is not None:

@@ -19,6 +19,11 @@ class User(models.Model):
     objects: ClassVar = ShardManager()
 
 
+class Customer(User):
+    class Meta:
+        proxy = True
+
+
 class Order(models.Model):
     """With the plain manager: the guards must hold without ours."""
 

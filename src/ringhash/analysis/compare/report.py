@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 __all__ = ["HEADS", "cells_of", "comparison_text", "comparison_to_dict", "nodes_text"]
 
 HEADS = [
-    "policy", "rows", "at end", "load", "moved", "worst hour", "moves", "shards/node", "metadata",
+    "policy", "rows", "at end", "load", "moved", "worst hour", "moves", "per node", "metadata",
     "hours out", "scatter",
 ]  # fmt: skip
 _FIGURES = (
     "policy", "rows_peak", "rows_last", "load_peak", "out_of_tolerance", "moved", "moved_share",
-    "moved_worst", "moves", "splits", "merges", "shards_per_node", "metadata", "scatter", "loads", "peaks", "moved_by_step",
+    "moved_worst", "moves", "splits", "merges", "shards_per_node", "metadata", "scatter", "loads", "peaks",
+    "moved_by_step",
 )  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def comparison_text(comparison: Comparison) -> str:
         [
             f"{size}, {time}, {nodes_text(comparison)}",
             "rows, load: the fullest node by the mean, stored and arriving; moved: by the rows at the end",
-            f"hours out: above {comparison.tolerance:g}; scatter: nodes that a scan of 1% of the keys asks",
+            f"per node: pieces; hours out: above {comparison.tolerance:g}; scatter: nodes that a scan asks",
             "",
             text_table(HEADS, [cells_of(outcome) for outcome in comparison]),
         ]

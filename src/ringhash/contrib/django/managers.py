@@ -8,7 +8,7 @@ from typing import Any
 from django.db import models
 
 from ringhash.contrib.django.errors import CrossShardError
-from ringhash.contrib.django.router import shard_router
+from ringhash.contrib.django.router import label_of, shard_router
 
 __all__ = ["ShardManager", "ShardQuerySet"]
 
@@ -41,7 +41,7 @@ class ShardQuerySet(models.QuerySet):  # type: ignore[misc]  # Django has no ann
 
     def update(self, **fields: Any) -> int:
         """Update rows; not their key, which would leave them in the wrong database."""
-        name = shard_router().keys.get(self.model._meta.label_lower)
+        name = shard_router().keys.get(label_of(self.model))
         if name is not None:
             field = self.model._meta.get_field(name)
             if {field.name, field.attname, "pk" if field.primary_key else ""} & fields.keys():

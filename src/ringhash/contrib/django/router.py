@@ -9,7 +9,7 @@ from typing import Any
 from ringhash.contrib.django.context import current_database
 from ringhash.contrib.django.errors import CrossShardError, NoKeyError
 
-__all__ = ["ShardRouter", "shard_router"]
+__all__ = ["ShardRouter", "label_of", "shard_router"]
 
 
 class ShardRouter:
@@ -71,7 +71,7 @@ class ShardRouter:
 
     def key_of(self, instance: Any) -> Any:
         """Return the key of a row; None if it has none yet."""
-        name = self.keys[instance._meta.label_lower]
+        name = self.keys[label_of(instance)]
         return getattr(instance, instance._meta.get_field(name).attname)
 
     def database_of(self, instance: Any) -> str:
@@ -82,7 +82,7 @@ class ShardRouter:
         """
         key = self.key_of(instance)
         if key is None:
-            name = self.keys[instance._meta.label_lower]
+            name = self.keys[label_of(instance)]
             raise NoKeyError(
                 f"{instance._meta.label}.{name} is None: set it before the row is saved, not by the database"
             )
@@ -96,7 +96,7 @@ class ShardRouter:
 
     def db_for_write(self, model: Any, **hints: Any) -> str | None:
         """Return the database to write a model to; None: ask the next router."""
-        if model._meta.label_lower in self.everywhere and current_database() is None:
+        if label_of(model) in self.everywhere and current_database() is None:
             raise CrossShardError(
                 f"{model._meta.label} is on every shard: write it to each, with .using(name) for "
                 "the names of ShardRouter.shards"
@@ -104,11 +104,11 @@ class ShardRouter:
         return self._database(model, hints.get("instance"))
 
     def _database(self, model: Any, instance: Any) -> str | None:
-        label = model._meta.label_lower
+        label = label_of(model)
         if label not in self.keys and label not in self.everywhere:
             return None
         if instance is not None:
-            start = instance._meta.label_lower
+            start = label_of(instance)
             stored: str | None = instance._state.db
             if start in self.keys:
                 # A row that was loaded stays where it was loaded from. Whether its key belongs there is asked
@@ -128,7 +128,7 @@ class ShardRouter:
 
     def allow_relation(self, one: Any, other: Any, **hints: Any) -> bool | None:  # noqa: ARG002
         """Whether two rows may refer to each other: they must lie in one database."""
-        labels = {one._meta.label_lower, other._meta.label_lower}
+        labels = {label_of(one), label_of(other)}
         if not labels & (self.keys.keys() | self.everywhere):
             return None
         if labels & self.everywhere:
@@ -149,7 +149,7 @@ class ShardRouter:
     ) -> bool | None:
         """Whether a table belongs into a database: those of sharded models into all shards, and no others."""
         model = hints.get("model")
-        label = f"{app_label}.{model_name}".lower() if model is None else model._meta.label_lower
+        label = f"{app_label}.{model_name}".lower() if model is None else label_of(model)
         is_shard = db in self.shards
         if model_name is None and model is None:  # RunPython, RunSQL
             return app_label in self._apps if is_shard else None
@@ -163,7 +163,7 @@ class ShardRouter:
         Raises:
             CrossShardError: It is.
         """
-        if instance._meta.label_lower not in self.keys:
+        if label_of(instance) not in self.keys:
             return
         owner = self.database_of(instance)
         if owner != database:
@@ -171,6 +171,12 @@ class ShardRouter:
                 f"the key {self.key_of(instance)!r} of {instance._meta.label} belongs to {owner!r}, and was "
                 f"to be written to {database!r}; delete the row and create it under the new key"
             )
+
+
+def label_of(model: Any) -> str:
+    """Return the name of a model, or of the model that it is a proxy of."""
+    label: str = model._meta.concrete_model._meta.label_lower
+    return label
 
 
 def shard_router() -> ShardRouter:

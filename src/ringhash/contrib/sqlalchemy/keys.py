@@ -16,15 +16,21 @@ __all__ = ["Keys"]
 class Keys:
     """The column of the key of each mapped class, and the classes that every shard has whole."""
 
-    def __init__(self, keys: Mapping[type[Any], Any], everywhere: Iterable[type[Any]] = ()) -> None:
+    def __init__(self, keys: Mapping[Any, Any], everywhere: Iterable[Any] = ()) -> None:
         self.columns: dict[Table, Column[Any]] = {}
         self.names: dict[Mapper[Any], str] = {}
         self.everywhere: set[Table] = set()
         for cls, given in keys.items():
+            if isinstance(cls, Table):
+                self.columns[cls] = cls.columns[given] if isinstance(given, str) else given
+                continue
             name = given if isinstance(given, str) else given.key
             for mapper in inspect(cls).self_and_descendants:
                 self._take(mapper, name)
         for cls in everywhere:
+            if isinstance(cls, Table):
+                self.everywhere.add(cls)
+                continue
             for mapper in inspect(cls).self_and_descendants:
                 self.everywhere.update(table for table in mapper.tables if isinstance(table, Table))
         if not self.columns:

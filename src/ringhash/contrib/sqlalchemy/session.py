@@ -46,13 +46,15 @@ class ShardSession(ShardedSession):
     def get_bind(self, mapper: Any = None, *, shard_id: str | None = None, **options: Any) -> Any:
         """Return the engine of a shard; as in SQLAlchemy."""
         shard = shard_id or self._bulk
+        if shard is not None:
+            self._here(shard)
         if shard is None and mapper is None:
             shard = self._shard_of_instance(None, None)
         return super().get_bind(mapper, shard_id=shard, **options)
 
     def _here(self, shard: str) -> str:
         if self.shard is not None and shard != self.shard:
-            raise CrossShardError(f"the key belongs to {shard!r}, and this session stays on {self.shard!r}")
+            raise CrossShardError(f"this goes to {shard!r}, and the session stays on {self.shard!r}")
         return shard
 
     def _shard_of_instance(

@@ -25,8 +25,10 @@ class Sharding:
         router: A `Router` or a placement; its nodes are the shards.
         engines: The engine of each shard by the name of its node; all `Engine` or all `AsyncEngine`.
             There may be more than the router has now.
-        keys: The attribute with the key of each sharded class, by name or as `Order.user_id`.
-        everywhere: Classes whose rows every shard has, such as countries. They are read at any shard.
+        keys: The attribute with the key of each sharded class, by name or as `Order.user_id`; and the column
+            of each sharded `Table` without a class.
+        everywhere: Classes, and tables, whose rows every shard has, such as countries. They are read at any
+            shard.
 
     Raises:
         ValueError: An engine is missing, or a class has no such column in each of its tables.
@@ -41,8 +43,8 @@ class Sharding:
         router: Any,
         engines: Mapping[str, Engine] | Mapping[str, AsyncEngine],
         *,
-        keys: Mapping[type[Any], Any],
-        everywhere: Iterable[type[Any]] = (),
+        keys: Mapping[Any, Any],
+        everywhere: Iterable[Any] = (),
     ) -> None:
         self.router = router
         self.engines: dict[str, Engine] = {
@@ -116,8 +118,10 @@ class Sharding:
             return self._shards_of_insert(statement, scatter)
         if isinstance(statement, Update):
             self._refuse_key_change(statement, state.parameters)
+        if state.is_executemany:
+            raise NoKeyError("many rows of parameters say no shard here: execute one statement for each")
         parameters = state.parameters if isinstance(state.parameters, Mapping) else {}
-        found = bindings(statement, self.keys, parameters, scatter)
+        found, selects = bindings(statement, self.keys, parameters, scatter)
         if not found:
             return self._everywhere(statement, scatter)
         if any(binding.values is None for binding in found):
@@ -131,7 +135,7 @@ class Sharding:
                     f"the tables are not joined by key, and their keys lie on {shards}: rows that belong "
                     "together would be missed"
                 )
-            refuse_merge(statement)
+            refuse_merge(selects)
         return shards
 
     def shards_within(self, state: ORMExecuteState, shard: str) -> list[str]:
@@ -148,7 +152,7 @@ class Sharding:
             return [shard]
         keyless = not isinstance(state.statement, Insert) and self._is_everywhere(state)
         if found != [shard] and not keyless:
-            raise CrossShardError(f"the keys belong to {found}, and this session stays on {shard!r}")
+            raise CrossShardError(f"this goes to {found}, and the session stays on {shard!r}")
         return [shard]
 
     def is_in_identity(self, mapper: Mapper[Any]) -> bool:
@@ -157,8 +161,9 @@ class Sharding:
 
     def _is_everywhere(self, state: ORMExecuteState) -> bool:
         parameters = state.parameters if isinstance(state.parameters, Mapping) else {}
-        return isinstance(state.statement, SelectBase) and not bindings(
-            state.statement, self.keys, parameters, scatter=True
+        return (
+            isinstance(state.statement, SelectBase)
+            and not bindings(state.statement, self.keys, parameters, scatter=True)[0]
         )
 
     def _everywhere(self, statement: Any, scatter: bool) -> list[str]:
@@ -210,6 +215,10 @@ class Sharding:
         names = {column.key, column.name}
         if mapper is not None:
             names = {self.keys.names[inspect(mapper)]}
+        if isinstance(statement, Update) and (
+            mapper is None or statement._where_criteria or statement._values
+        ):
+            raise NoKeyError("rows of parameters say no shard of this UPDATE: execute one statement for each")
         if isinstance(statement, Update) and not column.primary_key:
             raise KeyChangeError(
                 f"rows to update by their primary key say no shard, since {column} is no part of it: "

@@ -8,8 +8,9 @@ refused: a condition that is read wrongly would give a wrong answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from sqlalchemy import Column, Delete, Select, Table, Update
@@ -21,6 +22,7 @@ from sqlalchemy.sql.elements import (
     ClauseElement,
     ColumnClause,
     Grouping,
+    TextClause,
 )
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.selectable import (
@@ -43,7 +45,7 @@ __all__ = ["Binding", "bindings", "refuse_merge"]
 
 @dataclass(frozen=True)
 class Binding:
-    """The keys that the rows of a table may have, and the table whose condition says so.
+    """The keys that the rows of a table may have, and the number of the condition that says so.
 
     `values` None: any key, since the statement may ask all shards.
     """
@@ -60,15 +62,24 @@ class _Scope:
     conditions: list[ClauseElement] = field(default_factory=list)
     optional: list[_Scope] = field(default_factory=list)
     inner: list[SelectBase] = field(default_factory=list)
+    derived: list[SelectBase] = field(default_factory=list)  # in FROM, where nothing outside is seen
+
+    def all_tables(self) -> list[FromClause]:
+        return [*self.tables, *(table for scope in self.optional for table in scope.all_tables())]
 
 
-def bindings(statement: Any, keys: Keys, parameters: Mapping[str, Any], scatter: bool) -> list[Binding]:
-    """Return how each sharded table of a statement is bound; none if all of its tables are everywhere.
+def bindings(
+    statement: Any, keys: Keys, parameters: Mapping[str, Any], scatter: bool
+) -> tuple[list[Binding], list[Any]]:
+    """Return how each sharded table of a statement is bound, and the SELECTs that are in it.
+
+    Nothing is bound if all of its tables are everywhere.
 
     Raises:
         NoKeyError: A table is not bound, or is not known.
     """
-    return list(_Reader(keys, parameters, scatter).statement(statement, {}))
+    reader = _Reader(keys, parameters, scatter)
+    return list(reader.statement(statement, {}, ())), reader.selects
 
 
 class _Reader:
@@ -78,15 +89,23 @@ class _Reader:
         self.scatter = scatter
         self.scattered = False  # one table may be read as a whole; the others must be joined to it
         self.read: set[int] = set()  # a recursive CTE is in itself
+        self.selects: list[Any] = []
+        self.roots = count()
 
-    def statement(self, statement: Any, outer: dict[FromClause, Binding]) -> Iterator[Binding]:
+    def statement(
+        self, statement: Any, outer: dict[FromClause, Binding], enclosing: Sequence[FromClause]
+    ) -> Iterator[Binding]:
+        """`outer` is how all tables around are bound, `enclosing` those of the SELECT right around."""
         while isinstance(statement, SelectStatementGrouping):
             statement = statement.element
+        if isinstance(statement, SelectBase):
+            self.selects.append(statement)
         if isinstance(statement, CompoundSelect):
             for part in statement.selects:
-                yield from self.statement(part, outer)
+                yield from self.statement(part, outer, enclosing)
         elif isinstance(statement, (Select, Update, Delete)):
-            yield from self.scope(self.scope_of(statement, outer), outer)
+            scope = self.scope_of(statement, outer, enclosing)
+            yield from self.scope(scope, outer, scope.all_tables())
         else:
             raise NoKeyError(
                 f"no shard follows from this {type(statement).__name__}; name one: "
@@ -95,7 +114,9 @@ class _Reader:
 
     # --- the tables and conditions of a scope ---
 
-    def scope_of(self, statement: Any, outer: Mapping[FromClause, Binding]) -> _Scope:
+    def scope_of(
+        self, statement: Any, outer: Mapping[FromClause, Binding], enclosing: Sequence[FromClause]
+    ) -> _Scope:
         scope = _Scope()
         if isinstance(statement, Select):
             froms: list[Any] = (
@@ -116,8 +137,16 @@ class _Reader:
         scope.conditions += statement._where_criteria
         for clause in (*scope.conditions, *looked):
             for table in self.look(clause, scope):
-                if table not in outer and not _is_in(table, scope):
+                if not _is_in(table, scope):
                     scope.tables.append(table)
+        if isinstance(statement, Select) and enclosing:
+            joined = [source for source in froms if isinstance(source, (Join, FromGrouping))]
+            bare = [table for table in scope.tables if not any(table in _tables_of(join) for join in joined)]
+            froms_count = len(joined) + len(bare) + len(scope.derived)
+            seen = [
+                table for table in bare if _is_correlated(statement, table, outer, enclosing, froms_count)
+            ]
+            scope.tables = [table for table in scope.tables if not _is_one_of(table, seen)]
         return scope
 
     def add(self, source: Any, scope: _Scope) -> None:
@@ -136,9 +165,9 @@ class _Reader:
                 if source.isouter:
                     list(self.look(source.onclause, scope))
         elif isinstance(source, (Subquery, CTE)):
-            scope.inner.append(source.element)  # type: ignore[arg-type]
+            scope.derived.append(source.element)  # type: ignore[arg-type]
         elif isinstance(source, Alias) and isinstance(source.element, (Subquery, CTE)):
-            scope.inner.append(source.element.element)  # type: ignore[arg-type]
+            scope.derived.append(source.element.element)  # type: ignore[arg-type]
         elif isinstance(source, FromClause) and _table(source) is not None:
             if not _is_in(source, scope):
                 scope.tables.append(source)
@@ -162,15 +191,18 @@ class _Reader:
 
     # --- what binds them ---
 
-    def scope(self, scope: _Scope, outer: dict[FromClause, Binding]) -> Iterator[Binding]:
-        bound = dict(outer)
+    def scope(
+        self, scope: _Scope, outer: dict[FromClause, Binding], tables: Sequence[FromClause]
+    ) -> Iterator[Binding]:
+        # A table of its own hides one around it, which has the same name.
+        bound = {source: binding for source, binding in outer.items() if not _is_one_of(source, scope.tables)}
         unbound: list[FromClause] = []
         for source in scope.tables:
             table = _table(source)
             if table in self.keys.columns:
                 values = self.values_of_all(scope.conditions, source)
                 if values is not None:
-                    bound[source] = Binding(id(source), values)
+                    bound[source] = Binding(next(self.roots), values)
                 else:
                     unbound.append(source)
             elif table not in self.keys.everywhere:
@@ -183,15 +215,17 @@ class _Reader:
             if not self.scatter or self.scattered:
                 raise self.no_key(unbound[0])
             self.scattered = True
-            bound[unbound[0]] = Binding(id(unbound[0]), None)
+            bound[unbound[0]] = Binding(next(self.roots), None)
             del unbound[0]
-        yield from (binding for source, binding in bound.items() if source not in outer)
+        yield from (bound[source] for source in scope.tables if source in bound)
         for optional in scope.optional:
-            yield from self.scope(optional, bound)
+            yield from self.scope(optional, bound, tables)
         for inner in scope.inner:
-            if id(inner) not in self.read:
-                self.read.add(id(inner))
-                yield from self.statement(inner, bound)
+            yield from self.statement(inner, bound, tables)
+        for derived in scope.derived:
+            if id(derived) not in self.read:
+                self.read.add(id(derived))
+                yield from self.statement(derived, {}, ())
 
     @staticmethod
     def follow(
@@ -297,39 +331,68 @@ class _Reader:
         return frozenset(checked(column, one) for one in values if one is not None)
 
 
-def refuse_merge(statement: Any) -> None:
-    """Refuse a SELECT whose answer is not the answers of the shards one after the other.
+def refuse_merge(selects: list[Any]) -> None:
+    """Refuse SELECTs whose answer is not the answers of the shards one after the other.
 
     Raises:
-        CrossShardError: It orders, limits, groups, counts or joins sets.
+        CrossShardError: One orders, limits, groups, counts, joins sets, or has columns that are text.
     """
-    if not isinstance(statement, SelectBase):
-        return
-    if not isinstance(statement, Select):
-        raise CrossShardError(f"a {type(statement).__name__} over several shards is not put together here")
-    found = [
-        word
-        for word, there in (
-            ("ORDER BY", statement._order_by_clauses),
-            ("LIMIT", statement._limit_clause is not None or statement._fetch_clause is not None),
-            ("OFFSET", statement._offset_clause is not None),
-            ("GROUP BY", statement._group_by_clauses),
-            ("HAVING", statement._having_criteria),
-            ("DISTINCT", statement._distinct),
-        )
-        if there
-    ]
-    found += [
-        f"{part.name}()"
-        for column in statement._raw_columns
-        for part in visitors.iterate(column)
-        if isinstance(part, FunctionElement)
-    ]
+    found = [word for select in selects for word in _whole(select)]
     if found:
         raise CrossShardError(
             f"{', '.join(found)} over several shards: each shard would answer for its own rows only. "
             "Ask one shard, do it on the rows, or use ringhash.scatter"
         )
+
+
+def _whole(select: Any) -> Iterator[str]:
+    """What a SELECT does with all of its rows."""
+    if not isinstance(select, Select):
+        yield type(select).__name__
+        return
+    for word, there in (
+        ("ORDER BY", select._order_by_clauses),
+        ("LIMIT", select._limit_clause is not None or select._fetch_clause is not None),
+        ("OFFSET", select._offset_clause is not None),
+        ("GROUP BY", select._group_by_clauses),
+        ("HAVING", select._having_criteria),
+        ("DISTINCT", select._distinct),
+    ):
+        if there:
+            yield word
+    for column in select._raw_columns:
+        for part in visitors.iterate(column):
+            if isinstance(part, FunctionElement):
+                yield f"{part.name}()"
+            elif (
+                isinstance(part, TextClause) or (isinstance(part, ColumnClause) and part.is_literal)
+            ) and str(part) not in {"1", "*"}:  # those of EXISTS
+                yield f"the text {str(part)!r}"
+
+
+def _is_correlated(
+    statement: Any,
+    table: FromClause,
+    outer: Mapping[FromClause, Binding],
+    enclosing: Sequence[FromClause],
+    froms_count: int,
+) -> bool:
+    """Whether a table of an inner SELECT is that of a SELECT around it, as SQLAlchemy decides it."""
+    if table not in outer and not _is_one_of(table, list(enclosing)):
+        return False
+    if statement._auto_correlate:
+        return froms_count > 1 and _is_one_of(table, list(enclosing))
+    if statement._correlate_except is not None:
+        return not _is_one_of(table, list(statement._correlate_except))
+    return _is_one_of(table, list(statement._correlate))
+
+
+def _tables_of(source: Any) -> list[FromClause]:
+    if isinstance(source, FromGrouping):
+        return _tables_of(source.element)
+    if isinstance(source, Join):
+        return [*_tables_of(source.left), *_tables_of(source.right)]
+    return [source]
 
 
 def _optional(scope: _Scope) -> _Scope:
