@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ringhash.analysis.columns import Keys, hashes
-from ringhash.analysis.counting import ERROR_OF_REGISTERS, Distinct, Heavy, Registers
+from ringhash.analysis.counting import ERROR_OF_REGISTERS, Distinct, Heavy, Registers, joined
 from ringhash.placements.ring import Ring
 from ringhash.placements.shards import Shards
 
@@ -16,6 +16,7 @@ __all__ = ["Candidate", "Counter", "Placements"]
 Array = np.ndarray[Any, Any]
 NAMED = 10  # the most frequent keys whose values are looked for in each block
 IDENTITIES = 1 << 14
+GATHERED = 1 << 20  # distinct numbers that are counted before they are placed
 
 
 class Candidate(NamedTuple):
@@ -58,6 +59,7 @@ class Counter:
         methods = ("ring", "shards")
         self.loads = {method: np.zeros(placements.count) for method in methods}
         self.weights = {method: np.zeros(placements.count) for method in methods} if weighted else None
+        self._numbers: tuple[Array, Array] | None = None  # distinct numbers not placed yet, and their rows
         self._registers: Registers | None = None
         self._identities: dict[int, int] | None = {} if identified else None
         self._changed: set[int] = set()
@@ -77,6 +79,10 @@ class Counter:
                 weights_here = weights[there]
         if weights is not None:
             self.weight += float(weights.sum())
+        if isinstance(present, np.ndarray) and present.dtype.kind in "iu" and weights is None:
+            if self._identities is None and len(present):
+                self._gather(present)
+                return
         for method in self.loads:
             index = self.placements.index(method, present)
             self.loads[method] += np.bincount(index, minlength=self.placements.count)
@@ -84,6 +90,43 @@ class Counter:
                 self.weights[method] += np.bincount(index, weights_here, self.placements.count)
         if len(present):
             self._count(present, hashes(present), weights_here, keys.nulls, identities)
+
+    def _gather(self, numbers: Array) -> None:
+        """Count equal numbers before they are hashed: each of them is then placed once."""
+        distinct, counts = np.unique(numbers, return_counts=True)
+        amounts = counts.astype(np.float64)
+        if self._numbers is not None:
+            if self._numbers[0].dtype != distinct.dtype:
+                self.finish()
+            else:
+                distinct, amounts = joined(*self._numbers, distinct, amounts)
+        self._numbers = (distinct, amounts)
+        if len(distinct) > GATHERED:
+            self.finish()
+
+    def finish(self) -> None:
+        """Place the numbers that were gathered. Call it after the last block."""
+        if self._numbers is None:
+            return
+        (numbers, amounts), self._numbers = self._numbers, None
+        for method in self.loads:
+            index = self.placements.index(method, numbers)
+            self.loads[method] += np.bincount(index, amounts, self.placements.count)
+        hashed = hashes(numbers)
+        order = np.argsort(hashed)
+        self._tally(numbers, hashed, hashed[order], amounts[order])
+
+    def _tally(self, present: Any, hashed: Array, distinct: Array, amounts: Array) -> None:
+        """Count distinct, sorted hashes."""
+        before = self.heavy.keys
+        self.heavy.add(distinct, amounts)
+        if not self.heavy.exact:
+            if self._registers is None:
+                self._registers = Registers()
+                self._registers.add(before)
+            self._registers.add(distinct)
+        for heavy in (self.heavy, self.heavy_weight):
+            self._name(heavy, present, hashed)
 
     def _count(
         self,
@@ -102,15 +145,7 @@ class Counter:
             distinct, inverse, counts = np.unique(hashed, return_inverse=True, return_counts=True)
             assert self.heavy_weight is not None  # noqa: S101 - for mypy
             self.heavy_weight.add(distinct, np.bincount(inverse, weights))
-        before = self.heavy.keys
-        self.heavy.add(distinct, counts.astype(np.float64))
-        if not self.heavy.exact:
-            if self._registers is None:
-                self._registers = Registers()
-                self._registers.add(before)
-            self._registers.add(distinct)
-        for heavy in (self.heavy, self.heavy_weight):
-            self._name(heavy, present, hashed)
+        self._tally(present, hashed, distinct, counts.astype(np.float64))
         if identities is not None and self._identities is not None:
             self._follow(identities if nulls is None else identities[~nulls], hashed)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Distinct", "Heavy", "Registers", "Reservoir"]
+__all__ = ["Distinct", "Heavy", "Registers", "Reservoir", "joined"]
 
 Array = np.ndarray[Any, Any]
 EXACT = 1 << 18  # distinct keys that are counted one by one
@@ -45,7 +45,7 @@ class Heavy:
         if not self.exact:
             keys, amounts = self._reduced(keys, amounts)
         if len(self.keys):
-            keys, amounts = _joined(self.keys, self.amounts, keys, amounts)
+            keys, amounts = joined(self.keys, self.amounts, keys, amounts)
         if self.exact and len(keys) > EXACT:
             self.exact = False
         if not self.exact:
@@ -66,7 +66,8 @@ class Heavy:
         return self.keys[order], self.amounts[order]
 
 
-def _joined(keys: Array, amounts: Array, more: Array, more_amounts: Array) -> tuple[Array, Array]:
+def joined(keys: Array, amounts: Array, more: Array, more_amounts: Array) -> tuple[Array, Array]:
+    """Return the union of two sets of sorted keys, with the sums of their amounts."""
     places = np.searchsorted(keys, more)
     known = places < len(keys)
     known[known] = keys[places[known]] == more[known]

@@ -14,9 +14,11 @@ How: TypeAlias = Literal["one", "few", "range"]
 
 _LITERAL = r"(?:[EeNnXx]?'(?:[^'\\]|\\.|'')*'|\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b|\$\d+|\bNULL\b|\?|%s)"
 _TUPLE = rf"\(\s*-?{_LITERAL}(?:\s*,\s*-?{_LITERAL})*\s*\)"
+# Most characters begin none of these: one look at the character spares five tries.
+_BEGINS = r"(?=[\d'\"`$?%/EeNnXxIiVv\n\t-]|\s\s)"
 _ONE = re.compile(
-    rf"(?P<list>\b(?:IN|VALUES)\s*{_TUPLE}(?:\s*,\s*{_TUPLE})*)|(?P<value>{_LITERAL})|(?P<gone>--[^\n]*|/\*.*?\*/)"
-    rf"|(?P<name>\"[^\"]*\"|`[^`]*`)|(?P<space>\s{{2,}}|[\n\t])",
+    rf"{_BEGINS}(?:(?P<list>\b(?:IN|VALUES)\s*{_TUPLE}(?:\s*,\s*{_TUPLE})*)|(?P<value>{_LITERAL})|(?P<gone>--[^\n]*|/\*.*?\*/)"
+    rf"|(?P<name>\"[^\"]*\"|`[^`]*`)|(?P<space>\s{{2,}}|[\n\t]))",
     re.DOTALL | re.IGNORECASE,
 )
 _EACH = re.compile(_LITERAL, re.DOTALL | re.IGNORECASE)
