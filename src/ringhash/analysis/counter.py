@@ -16,6 +16,7 @@ __all__ = ["Candidate", "Counter", "Placements"]
 Array = np.ndarray[Any, Any]
 NAMED = 10  # the most frequent keys whose values are looked for in each block
 IDENTITIES = 1 << 14
+DENSE = 1 << 21  # numbers this near to each other are counted in an array
 GATHERED = 1 << 20  # distinct numbers that are counted before they are placed
 
 
@@ -60,6 +61,8 @@ class Counter:
         self.loads = {method: np.zeros(placements.count) for method in methods}
         self.weights = {method: np.zeros(placements.count) for method in methods} if weighted else None
         self._numbers: tuple[Array, Array] | None = None  # distinct numbers not placed yet, and their rows
+        self._dense: tuple[int, Array] | None = None  # the lowest number, and the rows of each from there
+        self._kind = np.dtype(np.int64)
         self._registers: Registers | None = None
         self._identities: dict[int, int] | None = {} if identified else None
         self._changed: set[int] = set()
@@ -79,10 +82,10 @@ class Counter:
                 weights_here = weights[there]
         if weights is not None:
             self.weight += float(weights.sum())
-        if isinstance(present, np.ndarray) and present.dtype.kind in "iu" and weights is None:
-            if self._identities is None and len(present):
-                self._gather(present)
-                return
+        plain = isinstance(present, np.ndarray) and present.dtype.kind in "iu" and len(present)
+        if plain and weights is None and self._identities is None:
+            self._gather(present)
+            return
         for method in self.loads:
             index = self.placements.index(method, present)
             self.loads[method] += np.bincount(index, minlength=self.placements.count)
@@ -93,19 +96,39 @@ class Counter:
 
     def _gather(self, numbers: Array) -> None:
         """Count equal numbers before they are hashed: each of them is then placed once."""
+        low, high = int(numbers.min()), int(numbers.max())
+        if self._dense is None and high - low < DENSE:
+            self._dense = low, np.zeros(DENSE, np.int64)
+        if self._dense is not None and self._dense[0] <= low and high - self._dense[0] < DENSE:
+            base, totals = self._dense
+            found = np.bincount((numbers - numbers.dtype.type(base)).view(np.int64))
+            totals[: len(found)] += found
+            self._kind = numbers.dtype
+            return
         distinct, counts = np.unique(numbers, return_counts=True)
-        amounts = counts.astype(np.float64)
+        self._add_numbers(distinct, counts.astype(np.float64))
+
+    def _add_numbers(self, distinct: Array, amounts: Array) -> None:
         if self._numbers is not None:
             if self._numbers[0].dtype != distinct.dtype:
-                self.finish()
+                self._place()
             else:
                 distinct, amounts = joined(*self._numbers, distinct, amounts)
         self._numbers = (distinct, amounts)
         if len(distinct) > GATHERED:
-            self.finish()
+            self._place()
 
     def finish(self) -> None:
         """Place the numbers that were gathered. Call it after the last block."""
+        if self._dense is not None:
+            (base, totals), self._dense = self._dense, None
+            there = np.flatnonzero(totals)
+            self._add_numbers(
+                there.astype(self._kind) + self._kind.type(base), totals[there].astype(np.float64)
+            )
+        self._place()
+
+    def _place(self) -> None:
         if self._numbers is None:
             return
         (numbers, amounts), self._numbers = self._numbers, None

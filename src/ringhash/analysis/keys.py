@@ -288,13 +288,13 @@ class _Sample:
 
         def taken(old: Any, column: Any) -> Any:
             if isinstance(column, np.ndarray):
-                new = column[chosen]
-                if isinstance(old, np.ndarray) and old.dtype == new.dtype:
-                    together = np.concatenate([old, new])
-                    return together if whole else together[stay]
+                fresh = column[chosen]
+                if isinstance(old, np.ndarray) and old.dtype == fresh.dtype:
+                    both = np.concatenate([old, fresh])
+                    return both if whole else both[stay]
                 if not len(old):
-                    return new if whole else new[stay]
-                new = new.tolist()
+                    return fresh if whole else fresh[stay]
+                new = fresh.tolist()
             else:
                 new = [column[i] for i in chosen.tolist()]
             old = _listed(old)
@@ -337,7 +337,8 @@ class _Sample:
 
 
 def _listed(values: Any) -> list[Any]:
-    return values.tolist() if isinstance(values, np.ndarray) else values
+    listed: list[Any] = values.tolist() if isinstance(values, np.ndarray) else values
+    return listed
 
 
 def _numbers(values: list[Any]) -> Array | None:
