@@ -119,13 +119,19 @@ class Reservoir:
 
     def choose(self, count: int) -> tuple[Array, Array]:
         """Return (rows of the block that come in, places of the sample with them that stay)."""
-        numbers = self._random.random(count)
         self.seen += count
-        full = len(self._numbers) == self.size
-        chosen = np.flatnonzero(numbers < self._numbers.max()) if full else np.arange(count)
+        if len(self._numbers) == self.size:
+            # Only numbers below the greatest one come in: draw how many, which rows, and these numbers alone.
+            most = float(self._numbers.max())
+            some = int(self._random.binomial(count, most))
+            chosen = np.sort(self._random.choice(count, some, replace=False, shuffle=False))
+            numbers = self._random.random(some) * most
+        else:
+            chosen, numbers = np.arange(count), self._random.random(count)
         if len(chosen) > self.size:
-            chosen = np.sort(chosen[np.argpartition(numbers[chosen], self.size)[: self.size]])
-        together = np.concatenate([self._numbers, numbers[chosen]])
+            best = np.sort(np.argpartition(numbers, self.size)[: self.size])
+            chosen, numbers = chosen[best], numbers[best]
+        together = np.concatenate([self._numbers, numbers])
         stay = np.arange(len(together))
         if len(together) > self.size:
             stay = np.sort(np.argpartition(together, self.size)[: self.size])
