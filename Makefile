@@ -70,7 +70,7 @@ chaos: $(VENV)/.core ## A minute of faults on real processes and PostgreSQL. CHA
 	$(BIN)/python tests/leases/chaos.py --seconds 60 $(CHAOS_ARGS)
 
 chaos-fleet: $(VENV)/.core ## A minute of faults on a fleet whose keys move. CHAOS_ARGS="--db sqlite"
-	$(BIN)/python tests/fleet/chaos.py --seconds 60 $(CHAOS_ARGS)
+	$(BIN)/python tests/fleet/fleet_chaos.py --seconds 60 $(CHAOS_ARGS)
 
 lint: $(VENV)/.lint ## The style of Python, Cython and workflow files
 	$(BIN)/ruff check .

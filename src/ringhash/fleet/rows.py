@@ -1,7 +1,7 @@
 """Rows of keys: read in chunks, written again elsewhere, deleted.
 
-Values travel as PostgreSQL writes them in text, not as Python has them: an interval of a month would become 30
-days, and JSON, infinite dates and types of your own would be lost. SQLite's few types are the same everywhere.
+Values travel as PostgreSQL writes them in text, not as Python has them: an interval of a month would become
+30 days, and JSON, infinite dates and types of your own would be lost. SQLite has few types, and all are kept.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The processes of chaos.py: `worker` writes and reads through a router that is often out of date, `carrier` moves keys.
+"""The processes of fleet_chaos.py: `worker` writes and reads through a router that is often out of date, `carrier` moves keys.
 
-python chaos_process.py worker|carrier CONFIG NUMBER
+python fleet_chaos_process.py worker|carrier CONFIG NUMBER
 """
 
 from __future__ import annotations

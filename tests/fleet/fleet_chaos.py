@@ -1,6 +1,6 @@
 """Faults on a fleet: keys move to and fro between two databases while processes write and read through old routers.
 
-    python tests/fleet/chaos.py --seconds 60 [--db sqlite] [--kind tenants] [--control]
+    python tests/fleet/fleet_chaos.py --seconds 60 [--db sqlite] [--kind tenants] [--control]
 
 Workers and the carrier are killed with SIGKILL and stopped with SIGSTOP for longer than a switch takes; PostgreSQL
 servers are restarted at once; connections break after the COMMIT, before its answer. At the end every write that was
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "leases")]
 
-from chaos_process import ENTRIES, keys_of  # noqa: E402
+from fleet_chaos_process import ENTRIES, keys_of  # noqa: E402
 from proxy import Proxy  # noqa: E402
 
 from ringhash import Directory, RangeMap, Ring, Router, Shards, assign  # noqa: E402
@@ -131,7 +131,7 @@ class Run:
         log = (self.folder / f"{what}-{number}.err").open("ab")
         command = [
             sys.executable,
-            str(HERE / "chaos_process.py"),
+            str(HERE / "fleet_chaos_process.py"),
             what,
             str(self.folder / "config.json"),
             str(number),

@@ -1,4 +1,4 @@
-"""A few seconds of chaos.py: no write is lost or lies astray, no reader misses one; without the fence both happen."""
+"""A few seconds of fleet_chaos.py: no write is lost or lies astray, no reader misses one; without the fence both happen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if sys.platform == "win32":
     pytest.skip("the faults are signals", allow_module_level=True)
 pytest.importorskip("psycopg_pool")
 
-from chaos import Run  # noqa: E402
+from fleet_chaos import Run  # noqa: E402
 
 
 @pytest.mark.parametrize(
