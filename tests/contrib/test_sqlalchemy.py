@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 sa = pytest.importorskip("sqlalchemy")
+pytest.importorskip("greenlet")  # for asyncio
 from sqlalchemy import (
     ForeignKey,
     and_,
