@@ -19,6 +19,8 @@ import pytest
 
 from ringhash import Ring, Shards
 from ringhash.analysis import KeyReport, Table, analyze
+from ringhash.analysis import counter as counter_module
+from ringhash.analysis.columns import Keys
 
 ROOT = Path(__file__).parent.parent.parent
 FLIGHTS = ROOT / "examples" / "data" / "flights.csv.gz"
@@ -457,3 +459,41 @@ def test_word_frequencies_are_a_power_law() -> None:
     assert report.top[0].rows == counts[0]
     assert report.reasons[0].kind == "heavy key"
     assert report.lorenz[10] > 0.6  # a tenth of the words is most of the text
+
+
+@pytest.mark.parametrize("kind", ["near", "far", "mixed", "unsigned", "falling", "many"])
+def test_numbers_counted_together_are_placed_as_one_by_one(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However integers are gathered, all figures are those of the same keys as a list of Python integers."""
+    random = np.random.default_rng(8)
+    near = random.integers(-500, 500, 30_000)
+    numbers = {
+        "near": near,
+        "far": near * (1 << 40),
+        "mixed": np.concatenate([near, near * (1 << 40), near + 7]),
+        "unsigned": np.abs(near).astype(np.uint64) + np.uint64((1 << 64) - 5000),
+        "falling": np.sort(near)[::-1].copy(),
+        "many": random.integers(0, 1 << 62, 30_000),
+    }[kind]
+    size = 7_000
+    monkeypatch.setattr(counter_module, "GATHERED", 10_000)
+    blocks = [numbers[i : i + size] for i in range(0, len(numbers), size)]
+    placements = counter_module.Placements(16)
+    found, expected = (
+        counter_module.Counter(counter_module.Candidate(("k",)), placements, False, False) for _ in range(2)
+    )
+    for block in blocks:
+        found.add(Keys(block, None), None, None)
+        expected.add(Keys(block.tolist(), None), None, None)
+    found.finish()
+    expected.finish()
+    assert found.rows == expected.rows == len(numbers)
+    for method in ("ring", "shards"):
+        assert found.loads[method].tolist() == expected.loads[method].tolist()
+    assert found.distinct(False) == expected.distinct(False)
+    if kind != "many":
+        assert found.heavy.keys.tolist() == expected.heavy.keys.tolist()
+        assert found.heavy.amounts.tolist() == expected.heavy.amounts.tolist()
+        tops = [int(key) for key in found.heavy.top(10)[0]]
+        assert [found.names[key] for key in tops] == [expected.names[key] for key in tops]

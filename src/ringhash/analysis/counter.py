@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ringhash.analysis.columns import Keys, hashes
-from ringhash.analysis.counting import ERROR_OF_REGISTERS, Distinct, Heavy, Registers
+from ringhash.analysis.counting import ERROR_OF_REGISTERS, Distinct, Heavy, Registers, joined
 from ringhash.placements.ring import Ring
 from ringhash.placements.shards import Shards
 
@@ -16,6 +16,8 @@ __all__ = ["Candidate", "Counter", "Placements"]
 Array = np.ndarray[Any, Any]
 NAMED = 10  # the most frequent keys whose values are looked for in each block
 IDENTITIES = 1 << 14
+DENSE = 1 << 21  # numbers this near to each other are counted in an array
+GATHERED = 1 << 20  # distinct numbers that are counted before they are placed
 
 
 class Candidate(NamedTuple):
@@ -58,6 +60,9 @@ class Counter:
         methods = ("ring", "shards")
         self.loads = {method: np.zeros(placements.count) for method in methods}
         self.weights = {method: np.zeros(placements.count) for method in methods} if weighted else None
+        self._numbers: tuple[Array, Array] | None = None  # distinct numbers not placed yet, and their rows
+        self._dense: tuple[int, Array] | None = None  # the lowest number, and the rows of each from there
+        self._kind = np.dtype(np.int64)
         self._registers: Registers | None = None
         self._identities: dict[int, int] | None = {} if identified else None
         self._changed: set[int] = set()
@@ -77,6 +82,10 @@ class Counter:
                 weights_here = weights[there]
         if weights is not None:
             self.weight += float(weights.sum())
+        plain = isinstance(present, np.ndarray) and present.dtype.kind in "iu" and len(present)
+        if plain and weights is None and self._identities is None:
+            self._gather(present)
+            return
         for method in self.loads:
             index = self.placements.index(method, present)
             self.loads[method] += np.bincount(index, minlength=self.placements.count)
@@ -84,6 +93,63 @@ class Counter:
                 self.weights[method] += np.bincount(index, weights_here, self.placements.count)
         if len(present):
             self._count(present, hashes(present), weights_here, keys.nulls, identities)
+
+    def _gather(self, numbers: Array) -> None:
+        """Count equal numbers before they are hashed: each of them is then placed once."""
+        low, high = int(numbers.min()), int(numbers.max())
+        if self._dense is None and high - low < DENSE:
+            self._dense = low, np.zeros(DENSE, np.int64)
+        if self._dense is not None and self._dense[0] <= low and high - self._dense[0] < DENSE:
+            base, totals = self._dense
+            found = np.bincount((numbers - numbers.dtype.type(base)).view(np.int64))
+            totals[: len(found)] += found
+            self._kind = numbers.dtype
+            return
+        distinct, counts = np.unique(numbers, return_counts=True)
+        self._add_numbers(distinct, counts.astype(np.float64))
+
+    def _add_numbers(self, distinct: Array, amounts: Array) -> None:
+        if self._numbers is not None:
+            if self._numbers[0].dtype != distinct.dtype:
+                self._place()
+            else:
+                distinct, amounts = joined(*self._numbers, distinct, amounts)
+        self._numbers = (distinct, amounts)
+        if len(distinct) > GATHERED:
+            self._place()
+
+    def finish(self) -> None:
+        """Place the numbers that were gathered. Call it after the last block."""
+        if self._dense is not None:
+            (base, totals), self._dense = self._dense, None
+            there = np.flatnonzero(totals)
+            self._add_numbers(
+                there.astype(self._kind) + self._kind.type(base), totals[there].astype(np.float64)
+            )
+        self._place()
+
+    def _place(self) -> None:
+        if self._numbers is None:
+            return
+        (numbers, amounts), self._numbers = self._numbers, None
+        for method in self.loads:
+            index = self.placements.index(method, numbers)
+            self.loads[method] += np.bincount(index, amounts, self.placements.count)
+        hashed = hashes(numbers)
+        order = np.argsort(hashed)
+        self._tally(numbers, hashed, hashed[order], amounts[order])
+
+    def _tally(self, present: Any, hashed: Array, distinct: Array, amounts: Array) -> None:
+        """Count distinct, sorted hashes."""
+        before = self.heavy.keys
+        self.heavy.add(distinct, amounts)
+        if not self.heavy.exact:
+            if self._registers is None:
+                self._registers = Registers()
+                self._registers.add(before)
+            self._registers.add(distinct)
+        for heavy in (self.heavy, self.heavy_weight):
+            self._name(heavy, present, hashed)
 
     def _count(
         self,
@@ -102,15 +168,7 @@ class Counter:
             distinct, inverse, counts = np.unique(hashed, return_inverse=True, return_counts=True)
             assert self.heavy_weight is not None  # noqa: S101 - for mypy
             self.heavy_weight.add(distinct, np.bincount(inverse, weights))
-        before = self.heavy.keys
-        self.heavy.add(distinct, counts.astype(np.float64))
-        if not self.heavy.exact:
-            if self._registers is None:
-                self._registers = Registers()
-                self._registers.add(before)
-            self._registers.add(distinct)
-        for heavy in (self.heavy, self.heavy_weight):
-            self._name(heavy, present, hashed)
+        self._tally(present, hashed, distinct, counts.astype(np.float64))
         if identities is not None and self._identities is not None:
             self._follow(identities if nulls is None else identities[~nulls], hashed)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Distinct", "Heavy", "Registers", "Reservoir"]
+__all__ = ["Distinct", "Heavy", "Registers", "Reservoir", "joined"]
 
 Array = np.ndarray[Any, Any]
 EXACT = 1 << 18  # distinct keys that are counted one by one
@@ -45,7 +45,7 @@ class Heavy:
         if not self.exact:
             keys, amounts = self._reduced(keys, amounts)
         if len(self.keys):
-            keys, amounts = _joined(self.keys, self.amounts, keys, amounts)
+            keys, amounts = joined(self.keys, self.amounts, keys, amounts)
         if self.exact and len(keys) > EXACT:
             self.exact = False
         if not self.exact:
@@ -66,7 +66,8 @@ class Heavy:
         return self.keys[order], self.amounts[order]
 
 
-def _joined(keys: Array, amounts: Array, more: Array, more_amounts: Array) -> tuple[Array, Array]:
+def joined(keys: Array, amounts: Array, more: Array, more_amounts: Array) -> tuple[Array, Array]:
+    """Return the union of two sets of sorted keys, with the sums of their amounts."""
     places = np.searchsorted(keys, more)
     known = places < len(keys)
     known[known] = keys[places[known]] == more[known]
@@ -118,13 +119,19 @@ class Reservoir:
 
     def choose(self, count: int) -> tuple[Array, Array]:
         """Return (rows of the block that come in, places of the sample with them that stay)."""
-        numbers = self._random.random(count)
         self.seen += count
-        full = len(self._numbers) == self.size
-        chosen = np.flatnonzero(numbers < self._numbers.max()) if full else np.arange(count)
+        if len(self._numbers) == self.size:
+            # Only numbers below the greatest one come in: draw how many, which rows, and these numbers alone.
+            most = float(self._numbers.max())
+            some = int(self._random.binomial(count, most))
+            chosen = np.sort(self._random.choice(count, some, replace=False, shuffle=False))
+            numbers = self._random.random(some) * most
+        else:
+            chosen, numbers = np.arange(count), self._random.random(count)
         if len(chosen) > self.size:
-            chosen = np.sort(chosen[np.argpartition(numbers[chosen], self.size)[: self.size]])
-        together = np.concatenate([self._numbers, numbers[chosen]])
+            best = np.sort(np.argpartition(numbers, self.size)[: self.size])
+            chosen, numbers = chosen[best], numbers[best]
+        together = np.concatenate([self._numbers, numbers])
         stay = np.arange(len(together))
         if len(together) > self.size:
             stay = np.sort(np.argpartition(together, self.size)[: self.size])

@@ -232,6 +232,9 @@ def analyze(
             progress(count)
     if not count:
         raise ValueError("there are no rows to look at")
+    sample.finish()
+    for counter in counters:
+        counter.finish()
     reports = tuple(_report(it, sample, sampled, capacity, tolerance, count) for it in counters)
     ordered_by = "the order of the rows" if order is True else order or None
     return Report(reports, shards, count, sampled, ordered_by, weight)
@@ -283,12 +286,18 @@ class _Sample:
             return
         whole = len(chosen) + len(self.order) == len(stay)
 
-        def taken(old: list[Any], column: Any) -> list[Any]:
-            new = (
-                column[chosen].tolist()
-                if isinstance(column, np.ndarray)
-                else [column[i] for i in chosen.tolist()]
-            )
+        def taken(old: Any, column: Any) -> Any:
+            if isinstance(column, np.ndarray):
+                fresh = column[chosen]
+                if isinstance(old, np.ndarray) and old.dtype == fresh.dtype:
+                    both = np.concatenate([old, fresh])
+                    return both if whole else both[stay]
+                if not len(old):
+                    return fresh if whole else fresh[stay]
+                new = fresh.tolist()
+            else:
+                new = [column[i] for i in chosen.tolist()]
+            old = _listed(old)
             together = old + new
             return together if whole else [together[i] for i in stay.tolist()]
 
@@ -305,6 +314,13 @@ class _Sample:
         when = block[self._order] if isinstance(self._order, str) else before + np.arange(size)
         self.order = taken(self.order, when)
 
+    def finish(self) -> None:
+        """Have all as lists of Python objects, after the last block."""
+        for kept in (self.keys, self.leading, self._raw):
+            for columns, values in kept.items():
+                kept[columns] = _listed(values)
+        self.order = _listed(self.order)
+
     def times(self) -> Array | None:
         """The order as numbers (times in seconds), for those that are numbers or times."""
         if not self._order:
@@ -318,6 +334,11 @@ class _Sample:
     def sorted_as(self, columns: tuple[str, ...]) -> list[Any]:
         """What the keys sort by, in the order of a range map: a composite by its columns."""
         return sortable(self._raw[columns])
+
+
+def _listed(values: Any) -> list[Any]:
+    listed: list[Any] = values.tolist() if isinstance(values, np.ndarray) else values
+    return listed
 
 
 def _numbers(values: list[Any]) -> Array | None:

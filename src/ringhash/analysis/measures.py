@@ -73,6 +73,9 @@ class Growth(NamedTuple):
 
 def ranks(values: list[Any] | Array) -> Array:
     """Return the ranks of values, those of equal ones averaged."""
+    if isinstance(values, list) and set(map(type, values)) == {int}:
+        numbers = np.array(values)  # of objects if one has more than 64 bits, and slower
+        values = numbers if numbers.dtype.kind in "iu" else values
     if isinstance(values, np.ndarray):
         _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
     else:

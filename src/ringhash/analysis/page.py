@@ -27,10 +27,12 @@ _PAGE = Template("""<!doctype html>
 <style>
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --line: #d5d9de; --paper: #fff; --card: #f6f8fa;
  --accent: #0072B2; --bad: #b3261e; --doubtful: #8a5a00; --good: #00694e;
- --s0: #0072B2; --s1: #D55E00; --s2: #007a59; --s3: #a3477c; --s4: #8a6d00; --s5: #2b8cbe; --s6: #57606a; }
+ --s0: #0072B2; --s1: #D55E00; --s2: #007a59; --s3: #a3477c; --s4: #8a6d00; --s5: #2b8cbe; --s6: #57606a;
+ --s7: #6f42c1; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e9ecef; --soft: #a3abb3; --line: #3a4149; --paper: #15181c;
  --card: #1d2126; --accent: #56B4E9; --bad: #ff8a80; --doubtful: #f0b849; --good: #4fd1a5;
- --s0: #56B4E9; --s1: #ff8f5a; --s2: #4fd1a5; --s3: #e79ac3; --s4: #f0d24c; --s5: #9ecae1; --s6: #a3abb3; } }
+ --s0: #56B4E9; --s1: #ff8f5a; --s2: #4fd1a5; --s3: #e79ac3; --s4: #f0d24c; --s5: #9ecae1; --s6: #a3abb3;
+ --s7: #b794f4; } }
 * { box-sizing: border-box; }
 body { margin: 0; padding: 24px 16px 48px; background: var(--paper); color: var(--ink);
  font: 15px/1.45 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; overflow-wrap: anywhere; }
@@ -53,12 +55,14 @@ th.n, td.n { text-align: right; }
 .heat { fill: var(--accent); } .ground { fill: var(--paper); }
 .line.s0 { stroke: var(--s0); } .line.s1 { stroke: var(--s1); } .line.s2 { stroke: var(--s2); }
 .line.s3 { stroke: var(--s3); } .line.s4 { stroke: var(--s4); } .line.s5 { stroke: var(--s5); }
-.line.s6 { stroke: var(--s6); }
+.line.s6 { stroke: var(--s6); } .line.s7 { stroke: var(--s7); }
+.bar.s0 { fill: var(--s0); } .bar.s1 { fill: var(--s1); } .bar.s2 { fill: var(--s2); } .bar.s3 { fill: var(--s3); }
+.bar.s4 { fill: var(--s4); } .bar.s5 { fill: var(--s5); } .bar.s6 { fill: var(--s6); } .bar.s7 { fill: var(--s7); }
 ul.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; list-style: none; padding: 0; margin: 4px 0 0; font-size: 13px; }
 .legend i { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin-right: 6px; vertical-align: -1px; }
 .legend .s0 { background: var(--s0); } .legend .s1 { background: var(--s1); } .legend .s2 { background: var(--s2); }
 .legend .s3 { background: var(--s3); } .legend .s4 { background: var(--s4); } .legend .s5 { background: var(--s5); }
-.legend .s6 { background: var(--s6); }
+.legend .s6 { background: var(--s6); } .legend .s7 { background: var(--s7); }
 footer { margin-top: 24px; color: var(--soft); font-size: 13px; }
 </style>
 </head>

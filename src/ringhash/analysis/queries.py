@@ -134,7 +134,7 @@ class Queries:
         self.calls[text] += 1
         shape = self.shapes.get(text)
         if shape is None:
-            shape = self.shapes[text] = parse(text, self.dialect)
+            shape = self.shapes[text] = parse(text, self.dialect, self._schema)
             self._examples[text] = values
         if shape.kind == "begin":
             self._open[session] = []

@@ -10,7 +10,7 @@ __all__ = ["bars", "curves", "heat_map", "legend", "named_bars"]
 WIDTH, HEIGHT = 400, 230
 LEFT, RIGHT, TOP, BOTTOM = 46, 8, 22, 24
 LEVELS = 8
-SERIES = 7  # the style has as many colours
+SERIES = 8  # the style has as many colours
 
 
 def _frame(title: str, x_label: str, y_label: str, top: float, unit: str = "") -> list[str]:
@@ -87,8 +87,11 @@ def bars(
     *,
     mean: float | None = None,
     unit: str = "",
+    names: Sequence[str] = (),
 ) -> str:
-    """Return one bar for each value, with a line at the mean. More than 160 values are put together by the
+    """Return one bar for each value, with a line at the mean; `names` (HTML) title them.
+
+    More than 160 values are put together by the
     greatest of each group, so that none is hidden."""
     shown = list(values)
     if len(shown) > 160:
@@ -102,15 +105,16 @@ def bars(
         over = " over" if mean and value > 1.5 * mean else ""
         parts.append(
             f'<rect class="bar{over}" x="{LEFT + i * width:.1f}" y="{y}" width="{max(1.0, width - 1):.1f}" '
-            f'height="{HEIGHT - BOTTOM - y:.1f}"><title>{i}: {value:,.4g}</title></rect>'
+            f'height="{HEIGHT - BOTTOM - y:.1f}"><title>{names[i] if len(names) == len(shown) else i}: '
+            f"{value:,.4g}</title></rect>"
         )
     if mean is not None:
         parts.append(f'<path class="mean" d="M{_x(0)} {_y(mean, top)}L{_x(1)} {_y(mean, top)}"/>')
     return "".join([*parts, "</svg>"])
 
 
-def named_bars(values: Mapping[str, float], title: str, *, unit: str = "") -> str:
-    """Return one horizontal bar for each name, with its figure."""
+def named_bars(values: Mapping[str, float], title: str, *, unit: str = "", colours: bool = False) -> str:
+    """Return one horizontal bar for each name, with its figure; `colours` are those of `curves`."""
     height = 26 * len(values) + 8
     top = max(values.values(), default=0.0) or 1.0
     parts = [
@@ -118,11 +122,13 @@ def named_bars(values: Mapping[str, float], title: str, *, unit: str = "") -> st
         f"<title>{escape(title)}</title>",
     ]
     for i, (name, value) in enumerate(values.items()):
+        colour = f" s{i % SERIES}" if colours else ""
         y, room = 4 + 26 * i, WIDTH - 130 - 60
         text = f"{value:.1%}" if unit == "%" else _short(value) + unit
         parts.append(f'<text class="name" x="124" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
         parts.append(
-            f'<rect class="bar" x="130" y="{y}" width="{max(1.0, room * value / top):.1f}" height="20"/>'
+            f'<rect class="bar{colour}" x="130" y="{y}" '
+            f'width="{max(1.0, room * value / top):.1f}" height="20"/>'
         )
         parts.append(f'<text class="tick" x="{136 + room * value / top:.1f}" y="{y + 15}">{text}</text>')
     return "".join([*parts, "</svg>"])

@@ -14,6 +14,7 @@ import click
 from ringhash.balance.sizing import check_points
 from ringhash.cli.analyze import analyze
 from ringhash.cli.cluster import named_weights, names_in, nodes_in, planned, read_cluster, write_plan
+from ringhash.cli.compare import compare as compare_policies
 from ringhash.cli.doctor import completion, doctor
 from ringhash.cli.errors import InputError, refusals
 from ringhash.cli.fleet import fleet
@@ -103,7 +104,7 @@ def ringhash(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (analyze, fleet, leases, doctor, completion):
+for command in (analyze, compare_policies, fleet, leases, doctor, completion):
     ringhash.add_command(command)
 
 

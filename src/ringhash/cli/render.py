@@ -291,3 +291,28 @@ class Bar:
     def __call__(self, done: int, keys: int) -> None:
         """Show that `done` bytes are read, with `keys` in them."""
         self._progress.update(self._task, completed=done, keys=keys)
+
+
+class StepBar:
+    """A progress bar on stderr for a known number of steps; call it with (done, all)."""
+
+    def __init__(self, name: str) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TimeRemainingColumn(),
+            console=Page(stderr=True).console,
+            transient=True,
+        )
+        self._task = self._progress.add_task(printable(name), total=None)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, done: int, steps: int) -> None:
+        """Show that `done` of `steps` are done."""
+        self._progress.update(self._task, completed=done, total=steps)
