@@ -27,6 +27,15 @@ def test_no_write_is_lost_and_no_reader_misses_one(
     assert outcome.acknowledged
 
 
+@pytest.mark.parametrize("db", ["sqlite", "postgres"])
+def test_rows_that_move_online(db: str, request: pytest.FixtureRequest) -> None:
+    if db == "postgres":
+        request.getfixturevalue("server")
+    outcome = Run(3.0, db, "ranges", fenced=True, seed=2, moves=1, mover="reshard").run()
+    assert outcome.clean, outcome
+    assert outcome.acknowledged
+
+
 def test_without_the_fence_writes_are_lost_and_missed() -> None:
     for seed in range(5):
         outcome = Run(2.0, "sqlite", "ranges", fenced=False, seed=seed, moves=5).run()

@@ -16,7 +16,7 @@ from ringhash.fleet.addresses import fenced_by
 from ringhash.handover import Handover, Piece
 from ringhash.handover.pieces import cut
 from ringhash.reshard import Reshard, ReshardError
-from ringhash.reshard.keylog import capture, read_log, release
+from ringhash.reshard.keylog import LogBatch, capture, read_log, release
 
 Make = Callable[..., Fleet]
 ORDERS = Table("orders", key="tenant")
@@ -372,44 +372,62 @@ def test_check_says_what_would_fail(fleet_of: Make, dialect: str) -> None:
 # --- the log ---
 
 
+class Cursor(Reshard):
+    """The control: what has a lower number than one that was seen is taken for done."""
+
+    seen = 0
+
+    def _batch(self, database: Any) -> LogBatch:
+        batch = super()._batch(database)
+        fresh = [number for number in batch.numbers if number > self.seen]
+        with database.transaction(write=False) as tx:
+            rows = tx.execute("SELECT seq, name, k0 FROM ringhash_keylog WHERE seq > ?", [self.seen]).rows
+        self.seen = max(fresh, default=self.seen)
+        keys: dict[str, set[tuple[Any, ...]]] = {}
+        for _, name, key in rows:
+            keys.setdefault(name, set()).add((key, None, None, None))
+        return LogBatch(fresh, keys)
+
+
+@pytest.mark.parametrize("kind", [Reshard, Cursor])
 def test_a_transaction_with_a_lower_number_that_commits_later_is_carried(
-    fleet_of: Make, dialect: str
+    fleet_of: Make, dialect: str, kind: type[Reshard]
 ) -> None:
-    """A cursor over the numbers of the log would have passed it; the control has one, and loses the row."""
     if dialect == "sqlite":
         pytest.skip("SQLite has one writer at a time")
-    for cursor in (False, True):
-        fleet = fleet_of(STARTS["ranges"])
-        if not cursor:
-            filled(fleet)
-
-        class Cursor(Reshard):
-            """The control: entries up to the last number that was seen are taken for done."""
-
-            def _batch(self, database: Any) -> Any:
-                batch = super()._batch(database)
-                if not cursor:
-                    return batch
-                with database.transaction(write=True) as tx:
-                    if batch.numbers:
-                        tx.execute("DELETE FROM ringhash_keylog WHERE seq < ?", [batch.numbers[-1]])
-                        tx.execute("SELECT setval('ringhash_keylog_seq_seq', ?)", [batch.numbers[-1] + 10])
-                return batch
-
-        reshard = Cursor(fleet, [ORDERS, LINES], lag=0)
-        (piece,) = cut(plan_for(fleet.router))
-        reshard.prepare(piece)
-        slow = fleet.database("db-2").connect()
-        number = 8000 + cursor
-        with slow.transaction() as tx:
-            tx.execute("INSERT INTO orders VALUES (?, 'k13', 'slow')", [number])  # takes the lower number
-            with fleet.write("k14") as quick:
-                quick.execute("INSERT INTO orders VALUES (?, 'k14', 'quick')", [number + 10])
-            reshard.hold(piece)
-            assert number + 10 in [row[0] for row in rows_in(fleet, "db-3")]
-        slow.close()
+    fleet = fleet_of(STARTS["ranges"])
+    make_table(fleet)
+    reshard = kind(fleet, [ORDERS], lag=0)
+    (piece,) = cut(plan_for(fleet.router))
+    reshard.prepare(piece)
+    slow = fleet.database("db-2").connect()
+    with slow.transaction() as tx:
+        tx.execute("INSERT INTO orders VALUES (1, 'k13', 'slow')")  # takes the lower number
+        with fleet.write("k14") as quick:
+            quick.execute("INSERT INTO orders VALUES (2, 'k14', 'quick')")
         reshard.hold(piece)
-        assert number in [row[0] for row in rows_in(fleet, "db-3")]
+        assert [row[0] for row in rows_in(fleet, "db-3")] == [2]
+    slow.close()
+    reshard.hold(piece)
+    assert [row[0] for row in rows_in(fleet, "db-3")] == ([2] if kind is Cursor else [1, 2])
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_without_carrying_the_last_changes_over_a_write_is_lost(fleet_of: Make, again: bool) -> None:
+    class Forgetful(Reshard):
+        def _catch_up(self, node: str, *, rounds: int = 1, all_of_now: bool = False) -> int:
+            return super()._catch_up(node, rounds=rounds, all_of_now=all_of_now) if again else 0
+
+    fleet = fleet_of(STARTS["ranges"])
+    make_table(fleet)
+    reshard = Forgetful(fleet, [ORDERS])
+    (piece,) = cut(plan_for(fleet.router))
+    reshard.prepare(piece)
+    with fleet.write("k13") as tx:
+        tx.execute("INSERT INTO orders VALUES (1, 'k13', 'late')")
+    reshard.stop(piece)
+    reshard.start(piece)
+    assert len(rows_in(fleet, "db-3")) == again
 
 
 def test_triggers_wait_for_who_is_writing(fleet_of: Make, dialect: str) -> None:

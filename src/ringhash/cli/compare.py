@@ -52,7 +52,7 @@ def compare(
     as_json: bool,
     html: str | None,
 ) -> None:
-    """Replay keys over time with several ways to place them, while nodes come and go.
+    """Replay keys over time with several placements.
 
     FILE is CSV with a heading (also .gz) or Parquet. Each policy drives the live class of its method.
 

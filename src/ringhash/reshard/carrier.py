@@ -41,7 +41,7 @@ def _get(tx: Transaction, name: str, lock: str = "") -> str | None:
 
 
 def take_over(tx: Transaction, token: str) -> None:
-    """Become the carrier of a database: whoever was it before writes nothing more, and what it is writing is waited for."""
+    """Become the carrier of a database: whoever was it before writes nothing more."""
     tx.execute(REGISTRY)
     _put(tx, _TOKEN, token)
 

@@ -17,9 +17,7 @@ def problems(
 ) -> list[str]:
     """Return sentences, each about something that would stop a move of rows from `here` to `there` later."""
     if source.dialect != target.dialect:
-        return [
-            f"{here} is {source.dialect} and {there} is {target.dialect}: rows move between databases of one kind"
-        ]
+        return [f"{here} is {source.dialect} and {there} is {target.dialect}: rows move within one kind"]
     found = []
     for table in tables:
         columns = []
@@ -39,13 +37,13 @@ def problems(
         for tx, node in ((source, here), (target, there)):
             if set(_primary_key(tx, table)) != set(table.primary_key):
                 found.append(
-                    f"{node}: the primary key of {table.name} is ({', '.join(_primary_key(tx, table))}), and the Table "
-                    f"says ({', '.join(table.primary_key)})"
+                    f"{node}: the primary key of {table.name} is ({', '.join(_primary_key(tx, table))}), "
+                    f"and the Table says ({', '.join(table.primary_key)})"
                 )
         triggers = _triggers(target, table)
         if triggers:
             found.append(
-                f"{there}: {table.name} has triggers that would run for rows that arrive: {', '.join(triggers)}"
+                f"{there}: {table.name} has triggers that run for rows that arrive: {', '.join(triggers)}"
             )
         found += [
             f"{table.name} refers to {other}, which does not move: its rows must be at {there} already"
@@ -58,7 +56,8 @@ def problems(
 def _primary_key(tx: Transaction, table: Table) -> list[str]:
     if tx.dialect == "postgresql":
         found = tx.execute(
-            "SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
+            "SELECT a.attname FROM pg_index i "
+            "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
             "WHERE i.indrelid = to_regclass(?) AND i.indisprimary",
             [table.name],
         )
@@ -76,7 +75,8 @@ def _triggers(tx: Transaction, table: Table) -> list[str]:
         )
     else:
         found = tx.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ? AND name NOT LIKE 'ringhash%'",
+            "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ? "
+            "AND name NOT LIKE 'ringhash%'",
             [table.name],
         )
     return [name for (name,) in found]
@@ -85,7 +85,8 @@ def _triggers(tx: Transaction, table: Table) -> list[str]:
 def _references(tx: Transaction, table: Table) -> list[str]:
     if tx.dialect == "postgresql":
         found = tx.execute(
-            "SELECT confrelid::regclass::text FROM pg_constraint WHERE contype = 'f' AND conrelid = to_regclass(?)",
+            "SELECT confrelid::regclass::text FROM pg_constraint "
+            "WHERE contype = 'f' AND conrelid = to_regclass(?)",
             [table.name],
         )
     else:

@@ -22,7 +22,7 @@ _COLUMNS = ", ".join(f"k{i}" for i in range(MOST_KEYS))
 
 
 class LogBatch(NamedTuple):
-    """Some entries: their numbers, and the primary keys of the rows that changed, by the name of their table."""
+    """Some entries: their numbers, and the primary keys of the rows that changed, by table."""
 
     numbers: list[int]
     keys: dict[str, set[tuple[Any, ...]]]
@@ -79,10 +79,11 @@ def _capture_postgres(tx: Transaction, table: Table) -> None:
     )
     tx.execute(
         f"CREATE OR REPLACE FUNCTION {name}_t() RETURNS trigger LANGUAGE plpgsql AS $log$ BEGIN "
-        f"RAISE EXCEPTION 'ringhash: {table.name} cannot be truncated while its rows move; use DELETE'; END $log$"
+        f"RAISE EXCEPTION 'ringhash: {table.name} cannot be truncated while its rows move'; END $log$"
     )
     tx.execute(
-        f"CREATE TRIGGER {name}_t BEFORE TRUNCATE ON {table.name} FOR EACH STATEMENT EXECUTE FUNCTION {name}_t()"
+        f"CREATE TRIGGER {name}_t BEFORE TRUNCATE ON {table.name} "
+        f"FOR EACH STATEMENT EXECUTE FUNCTION {name}_t()"
     )
 
 
@@ -91,7 +92,8 @@ def _capture_sqlite(tx: Transaction, table: Table) -> None:
     for event, rows in (("INSERT", ("NEW",)), ("DELETE", ("OLD",)), ("UPDATE", ("OLD", "NEW"))):
         entries = " ".join(_entry(table, row, "") for row in rows)
         tx.execute(
-            f"CREATE TRIGGER IF NOT EXISTS {name}_{event.lower()} AFTER {event} ON {table.name} BEGIN {entries} END"
+            f"CREATE TRIGGER IF NOT EXISTS {name}_{event.lower()} AFTER {event} ON {table.name} "
+            f"BEGIN {entries} END"
         )
 
 

@@ -157,7 +157,7 @@ class Reshard(Switch):
             self._release_if_idle(tx)
 
     def finish(self, piece: Piece) -> None:
-        """Delete the rows that went from the source, and what was made for the move: there is no way back any more."""
+        """Delete the rows that went from the source, and what was made for the move: no way back now."""
         if piece.source is None or piece.target is None:
             return
         self._take(piece)
@@ -181,7 +181,8 @@ class Reshard(Switch):
 
         What a writer wrote to the source that went past the fence is found, also after the switch.
 
-        Cost: reads the tables once on each side, and rows by their primary keys once; catching up waits meanwhile.
+        Cost: reads the tables once on each side, and rows by their primary keys once; catching up waits
+            meanwhile.
         """
         with self._lock(str(piece.source)), ExitStack() as stack:
             source, target = self._both(stack, piece, write=False)
@@ -193,7 +194,7 @@ class Reshard(Switch):
             return found
 
     def _explained(self, waiting: dict[str, set[tuple[Any, ...]]]) -> Callable[[str, tuple[Any, ...]], bool]:
-        """Whether a change that waits in the log says why a row differs: its own, or one of a row that it follows."""
+        """Whether a waiting change says why a row differs: its own, or one of a row that it follows."""
 
         def explained(name: str, key: tuple[Any, ...]) -> bool:
             here: Table | None = self._by_name[name]
@@ -224,7 +225,7 @@ class Reshard(Switch):
             return int(tx.execute("SELECT count(*) FROM ringhash_keylog").rows[0][0])
 
     def check(self, piece: Piece) -> list[str]:
-        """Return what would fail later: tables that differ, primary keys, triggers of the target, foreign keys."""
+        """Return what would fail later: tables that differ, primary keys, triggers, foreign keys."""
         from ringhash.reshard.check import problems  # noqa: PLC0415  few ask
 
         with ExitStack() as stack:
@@ -246,7 +247,8 @@ class Reshard(Switch):
                     )
                 release(tx, self.tables)
                 tx.execute(
-                    "DELETE FROM ringhash_registry WHERE name LIKE 'piece %' OR name LIKE 'copy %' OR name = 'carrier'"
+                    "DELETE FROM ringhash_registry "
+                    "WHERE name LIKE 'piece %' OR name LIKE 'copy %' OR name = 'carrier'"
                 )
 
     # --- copying ---
