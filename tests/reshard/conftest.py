@@ -7,6 +7,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "fleet"))
 
-from fleet_fixtures import addresses, dialect, fleet_of  # noqa: E402
+from fleet_fixtures import addresses, dialect, fleet_of
 
 __all__ = ["addresses", "dialect", "fleet_of"]
